@@ -3,14 +3,11 @@ package agent
 import (
 	"context"
 	"crypto"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -156,22 +153,13 @@ type subject struct {
 	podUID   string
 }
 
-// request returns a certificate request for exactly the subject's names, as DER.
-func (s *subject) request(key crypto.Signer) ([]byte, error) {
-	uri, err := url.Parse(s.identity.String())
-	if err != nil {
-		return nil, fmt.Errorf("identity %s: %w", s.identity, err)
-	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject:  pkix.Name{CommonName: s.identity.CommonName(), OrganizationalUnit: []string{s.podUID}},
-		URIs:     []*url.URL{uri},
-		DNSNames: []string{s.identity.DNSName()},
-	}, key)
-	if err != nil {
-		return nil, fmt.Errorf("creating a certificate request for %s: %w", s.identity, err)
-	}
-	return der, nil
+// names are those that the pod's certificates must have.
+func (s *subject) names() pki.Names {
+	return pki.Names{CommonName: s.identity.CommonName(), Unit: s.podUID, URIs: []string{s.identity.String()}, DNS: []string{s.identity.DNSName()}}
 }
+
+// request returns a certificate request for exactly the subject's names, as DER.
+func (s *subject) request(key crypto.Signer) ([]byte, error) { return s.names().Request(key) }
 
 // checkLeaf checks that the first certificate of a chain is for the key, has exactly the
 // subject's names and is not a CA's.
@@ -184,8 +172,7 @@ func (s *subject) checkLeaf(chain []*x509.Certificate, key crypto.PublicKey) err
 	if err != nil {
 		return fmt.Errorf("the certificate is not for the pod's names: %w", err)
 	}
-	want := pki.Names{CommonName: s.identity.CommonName(), Unit: s.podUID, URIs: []string{s.identity.String()}, DNS: []string{s.identity.DNSName()}}
-	if d := names.Differ(want); d != "" {
+	if d := names.Differ(s.names()); d != "" {
 		return fmt.Errorf("the certificate is not for the pod's names: it has %s", d)
 	}
 	if leaf.IsCA {

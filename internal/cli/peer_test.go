@@ -7,11 +7,9 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
 	"net"
-	"net/url"
 	"slices"
 	"testing"
 	"time"
@@ -25,6 +23,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -67,14 +66,8 @@ func (c *peer) trySign(t *testing.T) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := url.Parse(c.identity.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: c.identity.CommonName(), OrganizationalUnit: []string{c.uid}},
-		URIs:    []*url.URL{id}, DNSNames: []string{c.identity.DNSName()},
-	}, key)
+	names := pki.Names{CommonName: c.identity.CommonName(), Unit: c.uid, URIs: []string{c.identity.String()}, DNS: []string{c.identity.DNSName()}}
+	csr, err := names.Request(key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,15 @@
 package pki
 
 import (
+	"crypto"
+	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -30,6 +33,27 @@ const (
 type Names struct {
 	CommonName, Unit string
 	URIs, DNS, IPs   []string
+}
+
+// Request returns a certificate request for the names, except IPs, as DER. It is signed with
+// the key, whose certificate it asks for.
+func (n Names) Request(key crypto.Signer) ([]byte, error) {
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: n.CommonName}, DNSNames: n.DNS}
+	if n.Unit != "" {
+		template.Subject.OrganizationalUnit = []string{n.Unit}
+	}
+	for _, text := range n.URIs {
+		uri, err := url.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("a certificate request for %s: %w", n.CommonName, err)
+		}
+		template.URIs = append(template.URIs, uri)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		return nil, fmt.Errorf("a certificate request for %s: %w", n.CommonName, err)
+	}
+	return der, nil
 }
 
 // NamesOf returns the names of a certificate. It is an error if the certificate contains

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"net"
 	"net/url"
 	"slices"
@@ -166,5 +167,28 @@ func TestRenewal(t *testing.T) {
 	}
 	if due := pki.Renewal(now, now.Add(-time.Second)); due.After(now) {
 		t.Errorf("a certificate that has ended is renewed after %v", due.Sub(now))
+	}
+}
+
+func TestRequest(t *testing.T) {
+	key, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := pki.Names{CommonName: "cart.shop", Unit: "uid", URIs: []string{"spiffe://td/ns/shop/sa/cart"}, DNS: []string{"cart.shop.sa.td"}}
+	der, err := names.Request(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(request.CheckSignature(), pki.CheckRequest(request, names)); err != nil {
+		t.Error(err)
+	}
+	names.URIs = []string{"%"}
+	if _, err := names.Request(key); err == nil || !strings.Contains(err.Error(), "cart.shop") {
+		t.Errorf("a URI that is none: %v", err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/outrigger-mesh/outrigger/test/bench/process"
 )
 
 // watchMemory answers reviews of different pods in this process, and prints the
@@ -91,18 +93,10 @@ func watchMemory(reviews, clients int) error {
 	return nil
 }
 
-// residentMemory returns this process's VmRSS.
+// residentMemory returns this process's resident memory, as /proc writes it.
 func residentMemory() (string, error) {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return "", err
-	}
-	for line := range bytes.Lines(status) {
-		if value, ok := bytes.CutPrefix(line, []byte("VmRSS:")); ok {
-			return string(bytes.TrimSpace(value)), nil
-		}
-	}
-	return "", fmt.Errorf("/proc/self/status has no VmRSS")
+	m, err := process.MemoryOf(os.Getpid())
+	return fmt.Sprintf("%d kB", m.Resident>>10), err
 }
 
 type body struct{ *bytes.Reader }

@@ -64,8 +64,8 @@ func measure(program string, renewals, probes int) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("agent: resident, %-20s %6.1f MiB, of which %.1f MiB not the program's own pages (bar %d MiB)\n", what, mebibytes(m.resident), mebibytes(m.anonymous), maxResident>>20)
-		missed = missed || m.resident > maxResident
+		fmt.Printf("agent: resident, %-20s %6.1f MiB, of which %.1f MiB not the program's own pages (bar %d MiB)\n", what, mebibytes(m.Resident), mebibytes(m.Anonymous), maxResident>>20)
+		missed = missed || m.Resident > maxResident
 		return nil
 	}
 	for _, step := range []struct {

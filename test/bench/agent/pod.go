@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -24,6 +22,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/test/bench/process"
 )
 
 // build builds the agent as for the image. The tag omits gRPC's tracing pages, which saves
@@ -190,38 +189,14 @@ func (p *pod) probe(ctx context.Context, n int) error {
 	return nil
 }
 
-// memory is the memory of a process in bytes.
-type memory struct{ resident, anonymous int64 }
-
 // settled returns the agent's memory after a few idle seconds with readiness probes, as in
 // a pod.
-func (p *pod) settled(ctx context.Context) (memory, error) {
+func (p *pod) settled(ctx context.Context) (process.Memory, error) {
 	for range 3 {
 		if err := p.get(ctx, "/ready"); err != nil {
-			return memory{}, err
+			return process.Memory{}, err
 		}
 		time.Sleep(time.Second)
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		return memory{}, err
-	}
-	var m memory
-	for line := range strings.Lines(string(status)) {
-		fields := strings.Fields(line)
-		if len(fields) != 3 {
-			continue
-		}
-		n, _ := strconv.ParseInt(fields[1], 10, 64)
-		switch fields[0] {
-		case "VmRSS:":
-			m.resident = n << 10
-		case "RssAnon:":
-			m.anonymous = n << 10
-		}
-	}
-	if m.resident == 0 {
-		return memory{}, errors.New("/proc has no VmRSS of the agent")
-	}
-	return m, nil
+	return process.MemoryOf(p.cmd.Process.Pid)
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -24,6 +22,7 @@ import (
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
+	"github.com/outrigger-mesh/outrigger/test/bench/process"
 )
 
 // controller is the process that is measured.
@@ -142,62 +141,13 @@ func (c *controller) stop() error {
 }
 
 // cpu returns the CPU time that the controller has used.
-func (c *controller) cpu() (time.Duration, error) { return cpuOf(c.cmd.Process.Pid) }
+func (c *controller) cpu() (time.Duration, error) { return process.CPU(c.cmd.Process.Pid) }
 
-// cpuOf sums the times of a process's threads, which are exact, unlike those in
-// /proc/PID/stat. Threads that have ended are missing; Go's do not end.
-func cpuOf(pid int) (time.Duration, error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err != nil {
-		return 0, err
-	}
-	var sum int64
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		on, _, _ := bytes.Cut(text, []byte(" "))
-		n, err := strconv.ParseInt(string(on), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", file, err)
-		}
-		sum += n
-	}
-	return time.Duration(sum), nil
-}
-
-// Memory is a process's memory in bytes.
+// Memory is the memory of the controller in bytes.
 type Memory struct {
-	// Resident is all, and Anonymous what is not the content of files, such as the program.
-	Resident, Anonymous int64
+	process.Memory
 	// Heap are the spans of Go's heap that are in use, with objects that are not freed yet.
 	Heap int64
-}
-
-func memoryOf(pid int) (Memory, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		return Memory{}, err
-	}
-	var m Memory
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if len(fields) != 3 {
-			continue
-		}
-		n, _ := strconv.ParseInt(fields[1], 10, 64)
-		switch fields[0] {
-		case "Rss:":
-			m.Resident = n << 10
-		case "Anonymous:":
-			m.Anonymous = n << 10
-		}
-	}
-	return m, nil
 }
 
 // rootOf waits for the mesh's trust bundle.
@@ -226,12 +176,12 @@ const audience = identity.Audience
 
 // memory returns the controller's memory.
 func (c *controller) memory() (Memory, error) {
-	m, err := memoryOf(c.cmd.Process.Pid)
+	used, err := process.MemoryOf(c.cmd.Process.Pid)
 	if err != nil {
-		return m, err
+		return Memory{}, err
 	}
-	m.Heap, err = c.metric("go_memstats_heap_inuse_bytes")
-	return m, err
+	heap, err := c.metric("go_memstats_heap_inuse_bytes")
+	return Memory{used, heap}, err
 }
 
 // metric returns a metric of the controller's without labels, or 0 if it has none.

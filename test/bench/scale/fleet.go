@@ -4,16 +4,12 @@ import (
 	"bufio"
 	"context"
 	"crypto/ecdsa"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -100,7 +96,6 @@ type Report struct {
 // fleet are the clients, in a process of their own.
 type fleet struct {
 	Setup
-	sotw     bool
 	subjects *subjects
 	clients  []*proxy
 	expected atomic.Pointer[expectation]
@@ -144,7 +139,6 @@ func runFleet(in io.Reader, out io.Writer) error {
 	if err := decoder.Decode(&f.Setup); err != nil {
 		return err
 	}
-	f.sotw = f.SOTW
 	for _, pod := range f.Pods {
 		f.clients = append(f.clients, newProxy(f, pod))
 	}
@@ -335,19 +329,12 @@ func (bearer) RequireTransportSecurity() bool { return true }
 
 func (f *fleet) signFor(pod Pod, settings *tls.Config) (*tls.Certificate, error) {
 	identity := mesh.Identity{TrustDomain: "cluster.local", Namespace: pod.Namespace, ServiceAccount: pod.ServiceAccount}
-	uri, err := url.Parse(identity.String())
-	if err != nil {
-		return nil, err
-	}
 	key, err := pki.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject:  pkix.Name{CommonName: identity.CommonName(), OrganizationalUnit: []string{pod.UID}},
-		URIs:     []*url.URL{uri},
-		DNSNames: []string{identity.DNSName()},
-	}, key)
+	names := pki.Names{CommonName: identity.CommonName(), Unit: pod.UID, URIs: []string{identity.String()}, DNS: []string{identity.DNSName()}}
+	der, err := names.Request(key)
 	if err != nil {
 		return nil, err
 	}
@@ -377,6 +364,3 @@ func certificateOf(chain []byte, key *ecdsa.PrivateKey) (*tls.Certificate, error
 	}
 	return out, nil
 }
-
-// fleetMain is the process of the fleet.
-func fleetMain() error { return runFleet(os.Stdin, os.Stdout) }

@@ -51,7 +51,7 @@ func main() {
 	isFleet := flag.Bool("fleet", false, "be the proxies for another process of this program")
 	flag.Parse()
 	if *isFleet {
-		exit(fleetMain())
+		exit(runFleet(os.Stdin, os.Stdout))
 	}
 	if *page != "" {
 		exit(writePage(*page, flag.Args()))

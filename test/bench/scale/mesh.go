@@ -48,7 +48,7 @@ type testMesh struct {
 	mode       string
 	city       *city
 	controller *controller
-	fleet      *process
+	fleet      *fleetProcess
 	signed     []time.Duration
 	loaded     time.Duration
 }
@@ -139,20 +139,20 @@ func root() string {
 	return strings.TrimSuffix(filepath.Dir(file), filepath.Join("test", "bench", "scale"))
 }
 
-// process is the process of a fleet.
-type process struct {
+// fleetProcess is the process of a fleet.
+type fleetProcess struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	enc *json.Encoder
 	dec *json.Decoder
 }
 
-func startFleet(setup Setup) (*process, error) {
+func startFleet(setup Setup) (*fleetProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.Command(self, "-fleet")}
+	p := &fleetProcess{cmd: exec.Command(self, "-fleet")}
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -170,7 +170,7 @@ func startFleet(setup Setup) (*process, error) {
 }
 
 // do gives the fleet an order and waits for its report.
-func (p *process) do(o Order) (*Report, error) {
+func (p *fleetProcess) do(o Order) (*Report, error) {
 	if o.Seconds == 0 {
 		o.Seconds = 120
 	}
@@ -187,7 +187,7 @@ func (p *process) do(o Order) (*Report, error) {
 	return &r, nil
 }
 
-func (p *process) stop() {
+func (p *fleetProcess) stop() {
 	p.in.Close()
 	_ = p.cmd.Wait()
 }

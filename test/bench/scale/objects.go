@@ -26,7 +26,7 @@ const (
 	perNamespace = 100
 	// endpoints is how many pods a service has.
 	endpoints = 10
-	// pods is how many pods the services that change have in addition, at most.
+	// maxPods is the room for addresses of a service's pods.
 	maxPods = 128
 	// callees is how many services each identity may call, if policies decide.
 	callees = 20

@@ -107,7 +107,7 @@ func (c *proxy) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	method := deltaMethod
-	if c.fleet.sotw {
+	if c.fleet.SOTW {
 		method = sotwMethod
 	}
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, grpc.ForceCodecV2(codec{}))
@@ -132,7 +132,7 @@ func (c *proxy) connect(ctx context.Context) error {
 		if err := stream.RecvMsg(&f); err != nil {
 			return err
 		}
-		r, err := parseResponse(f, c.fleet.sotw)
+		r, err := parseResponse(f, c.fleet.SOTW)
 		if err != nil {
 			return err
 		}
@@ -193,19 +193,19 @@ func (c *proxy) apply(stream grpc.ClientStream, s *subscription, r *response) er
 		}
 	}
 	gone := r.removed
-	if c.fleet.sotw && s.source == nil {
+	if c.fleet.SOTW && s.source == nil {
 		gone = slices.Collect(maps.Keys(s.has))
 	}
 	kept := make(map[string]bool)
 	for _, resource := range r.resources {
 		name, version := resource.name, resource.version
-		if s.source == nil || c.fleet.sotw {
+		if s.source == nil || c.fleet.SOTW {
 			known, err := c.fleet.subjects.find(s.typeURL, resource.value)
 			if err != nil {
 				return fmt.Errorf("%s %s: %w", s.typeURL, resource.name, err)
 			}
 			name = known.name
-			if !c.fleet.sotw {
+			if !c.fleet.SOTW {
 				name = resource.name
 			}
 			refer(name, known.refers)
@@ -252,7 +252,7 @@ func (c *proxy) ask(stream grpc.ClientStream, s *subscription, added, removed []
 		}
 	}
 	s.asked = true
-	if c.fleet.sotw {
+	if c.fleet.SOTW {
 		return stream.SendMsg(&discoveryv3.DiscoveryRequest{
 			Node: c.node(), TypeUrl: s.typeURL, ResourceNames: s.names(), VersionInfo: s.version, ResponseNonce: s.nonce,
 		})
@@ -273,7 +273,7 @@ func (s *subscription) names() []string {
 
 func (c *proxy) acknowledge(stream grpc.ClientStream, s *subscription) error {
 	var m proto.Message = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: s.typeURL, ResponseNonce: s.nonce}
-	if c.fleet.sotw {
+	if c.fleet.SOTW {
 		m = &discoveryv3.DiscoveryRequest{TypeUrl: s.typeURL, ResourceNames: s.names(), VersionInfo: s.version, ResponseNonce: s.nonce}
 	}
 	return stream.SendMsg(m)

@@ -228,7 +228,7 @@ func (m *testMesh) scale(ctx context.Context, r *Result) error {
 // route adds an HTTPRoute.
 func (m *testMesh) route(ctx context.Context, r *Result) error {
 	service := m.subject() + 2
-	return m.change(ctx, r, m.seersOfRoute(), func(round int) (func() error, [][]byte, error) {
+	return m.change(ctx, r, m.seers(), func(round int) (func() error, [][]byte, error) {
 		text := route(service, fmt.Sprint("route-", round), 50)
 		if round > 0 {
 			if err := m.city.remove(ctx, text); err != nil {
@@ -242,13 +242,10 @@ func (m *testMesh) route(ctx context.Context, r *Result) error {
 // split changes the weights of an HTTPRoute.
 func (m *testMesh) split(ctx context.Context, r *Result) error {
 	service := m.subject() + 3
-	return m.change(ctx, r, m.seersOfRoute(), func(round int) (func() error, [][]byte, error) {
+	return m.change(ctx, r, m.seers(), func(round int) (func() error, [][]byte, error) {
 		return func() error { return m.city.apply(ctx, route(service, fmt.Sprint("split-", round), 10+round)) }, [][]byte{fmt.Append(nil, "split-", round)}, nil
 	})
 }
-
-// seersOfRoute is how many proxies have a route of a service: those that may call it.
-func (m *testMesh) seersOfRoute() int { return m.seers() }
 
 // access lets one more identity call a service.
 func (m *testMesh) access(ctx context.Context, r *Result) error {
