@@ -150,10 +150,17 @@ func (c *counter) labels(e edge) string {
 // write writes the samples of one metric.
 func (e *counts) write(w io.Writer, metric, labels string, isTCP bool) {
 	sample := func(more string, n uint64) { fmt.Fprintf(w, "%s{%s%s} %d\n", metric, labels, more, n) }
-	if byReason, ok := map[string]map[string]uint64{telemetry.Denied: e.denied, telemetry.AuditDenied: e.audited}[metric]; ok {
-		for _, reason := range slices.Sorted(maps.Keys(byReason)) {
-			sample(with(telemetry.LabelReason, reason), byReason[reason])
+	byReason := func(counts map[string]uint64) {
+		for _, reason := range slices.Sorted(maps.Keys(counts)) {
+			sample(with(telemetry.LabelReason, reason), counts[reason])
 		}
+	}
+	switch metric {
+	case telemetry.Denied:
+		byReason(e.denied)
+		return
+	case telemetry.AuditDenied:
+		byReason(e.audited)
 		return
 	}
 	if isTCP {

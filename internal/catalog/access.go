@@ -152,9 +152,6 @@ func (j *join) usesRules(r *graph.Reader, account fact.ServiceAccount) bool {
 	return !j.mustSettings(r).PermissivePolicy || j.audited(r, account)
 }
 
-// fieldAccessMode is the annotation of namespaces and TrafficTargets that asks for an audit.
-const fieldAccessMode = "metadata.annotations[openservicemesh.io/access-mode]"
-
 func (j *join) inspectNamespace(r *graph.Reader, ns *fact.Namespace, f *fault) {
 	if ns.Audit {
 		j.inspectAudit(r, f)

@@ -12,13 +12,6 @@ import (
 // everyone is the key for what all proxies may call.
 var everyone fact.ServiceAccount
 
-// offerNamespace publishes a namespace of the mesh.
-func (j *join) offerNamespace(r *graph.Reader, name mesh.Name, out *graph.Output) {
-	if ns, ok := j.namespaces.Get(r, name); ok && ns.Member {
-		graph.Put(out, j.namespacesTable, ns.Name, ns)
-	}
-}
-
 // offerService puts the Destinations and Backends of a service into the tables of the
 // accounts that may call it.
 func (j *join) offerService(r *graph.Reader, name mesh.Name, out *graph.Output) {

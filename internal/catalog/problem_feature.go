@@ -97,10 +97,11 @@ func (j *join) checkNamespaceFeatures(r *graph.Reader, ns *fact.Namespace, f *fa
 	}
 }
 
-// The annotations of namespaces and pods.
+// The annotations of namespaces, and of pods or, the last one, of TrafficTargets.
 const (
 	fieldInboundTLS = "metadata.annotations[openservicemesh.io/inbound-tls-mode]"
 	fieldAccessLog  = "metadata.annotations[openservicemesh.io/access-log]"
+	fieldAccessMode = "metadata.annotations[openservicemesh.io/access-mode]"
 )
 
 func (j *join) checkWorkloadFeatures(r *graph.Reader, w *fact.Workload, f *fault) {

@@ -24,6 +24,13 @@ func (j *join) view(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	))
 }
 
+// offerNamespace publishes a namespace of the mesh.
+func (j *join) offerNamespace(r *graph.Reader, name mesh.Name, out *graph.Output) {
+	if ns, ok := j.namespaces.Get(r, name); ok && ns.Member {
+		graph.Put(out, j.namespacesTable, ns.Name, ns)
+	}
+}
+
 // settingsOf returns the mesh's settings with the access log of a workload.
 func (j *join) settingsOf(r *graph.Reader, w *fact.Workload) *mesh.Settings {
 	own := w.AccessLog

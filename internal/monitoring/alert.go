@@ -138,13 +138,13 @@ func trafficAlerts() []Alert {
 			above(quantile(0.99, telemetry.RequestDuration, fromAlert, source, service...), "1")+busy,
 			"Requests to "+serviceName+" take "+asDuration+" (p99)."),
 		alert("OutriggerNoEndpoint", warning, "10m",
-			above(sum(rate(series(telemetry.Denied, is(telemetry.LabelReporter, telemetry.ReporterSource), is(telemetry.LabelReason, "no_endpoint")), fromAlert), service...), "0"),
+			above(sum(rate(series(telemetry.Denied, is(telemetry.LabelReporter, telemetry.ReporterSource), is(telemetry.LabelReason, telemetry.ReasonNoEndpoint)), fromAlert), service...), "0"),
 			"Requests to "+serviceName+" fail, because no endpoint can be called."),
-		alert("OutriggerAccessDenied", info, "10m", refused("access"),
+		alert("OutriggerAccessDenied", info, "10m", refused(telemetry.ReasonAccess),
 			workload+" refuses requests or connections that no policy allows."),
-		alert("OutriggerPlaintextRefused", warning, "10m", refused("plaintext"),
+		alert("OutriggerPlaintextRefused", warning, "10m", refused(telemetry.ReasonPlaintext),
 			workload+" refuses plaintext; clients outside of the mesh may need an IngressBackend or the permissive mode."),
-		alert("OutriggerCertificateRefused", warning, "10m", refused("certificate"),
+		alert("OutriggerCertificateRefused", warning, "10m", refused(telemetry.ReasonCertificate),
 			workload+" refuses certificates of clients, or they refuse its certificate."),
 	}
 }

@@ -294,9 +294,8 @@ function countInbound(connection, call) {
   if (call && call.connected) {
     countConnection({ ...counted, received: call.received, sent: call.sent })
     return ''
-  } else {
-    return countRefusal({ ...counted, details: connection.refused, failure: connection.failure, flags: call ? 'UF' : '' })
   }
+  return countRefusal({ ...counted, details: connection.refused, failure: connection.failure, flags: call ? 'UF' : '' })
 }
 
 // ended counts and logs a connection. Connections with requests are logged by request.

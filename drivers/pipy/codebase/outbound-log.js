@@ -94,8 +94,7 @@ function countOutbound(connection, t) {
     var peer = t.endpoint.serverName ? spiffe(t.endpoint.serverName, settings().trustDomain) : ''
     countConnection({ reporter: 'source', peer, service, tls: t.endpoint.serverName ? 'mutual' : 'none', received: t.sent, sent: t.received })
     return ''
-  } else {
-    var flag = t ? flags[t.failure] || 'UF' : ''
-    return countRefusal({ reporter: 'source', peer: '', service, details: t && t.backend ? '' : 'egress_denied', failure: '', flags: flag })
   }
+  var flag = t ? flags[t.failure] || 'UF' : ''
+  return countRefusal({ reporter: 'source', peer: '', service, details: t && t.backend ? '' : 'egress_denied', failure: '', flags: flag })
 }
