@@ -195,6 +195,7 @@ func (c *cluster) loadFrom(t *testing.T, namespace, url string) (requests func(a
 		if len(all) > 0 && failures > 0 {
 			last := all[len(all)-1]
 			t.Errorf("load in namespace %s: %d of %d requests failed", namespace, last.Failures, last.Requests)
+			t.Logf("what the sidecars logged about failures:\n%s", c.failuresLogged(ctx, namespace))
 		}
 	})
 	return func(atLeast int) int {
@@ -206,6 +207,22 @@ func (c *cluster) loadFrom(t *testing.T, namespace, url string) (requests func(a
 		})
 		return last.Requests
 	}
+}
+
+// failuresLogged returns the latest lines in the access logs of a namespace's pods about
+// requests that failed, each after its pod's name.
+func (c *cluster) failuresLogged(ctx context.Context, namespace string) string {
+	text, err := c.output(ctx, "", c.kubectl, "logs", "-n", namespace, "-l", "app in (load, web)", "-c", "outrigger-proxy", "--prefix", "--tail=-1")
+	if err != nil {
+		return err.Error()
+	}
+	var failures []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, `"reason":`) {
+			failures = append(failures, line)
+		}
+	}
+	return strings.Join(failures[max(len(failures)-50, 0):], "")
 }
 
 // permissive turns the permissive mode on or off.

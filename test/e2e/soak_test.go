@@ -30,6 +30,8 @@ func (c *cluster) testSoak(t *testing.T) {
 		namespace := "soak-" + class
 		namespaces = append(namespaces, namespace)
 		c.apply(t, manifest(t, values{Namespace: namespace, Class: class, Replicas: 2}, "namespace", "service", "server"))
+		// With everything in the logs, the kubelet would rotate away what a failure was.
+		c.must(t, "", c.kubectl, "annotate", "namespace", namespace, "openservicemesh.io/access-log=errors")
 	}
 	for _, namespace := range namespaces {
 		c.rolledOut(t, namespace+"/web")
