@@ -148,6 +148,7 @@ func TestRefusedValues(t *testing.T) {
 		{"{osm: {sidecarClas: envoy}}", "sidecarClas"},
 		{"{OpenServiceMesh: {meshNam: osm}}", "/OpenServiceMesh'"},
 		{"{openServiceMesh: {meshName: osm}}", "openServiceMesh"},
+		{"{monitoring: {podMonitor: {nativeHistograms: 1}}}", "/monitoring/podMonitor/nativeHistograms"},
 		{"{monitoring: {podMonitor: {interval: often}}}", "/monitoring/podMonitor/interval"},
 		{"{injector: {compat: {istio: sometimes}}}", "/injector/compat/istio"},
 		{"{revision: Canary}", "/revision"},

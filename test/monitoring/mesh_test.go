@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"os/exec"
 	"path"
@@ -90,6 +91,11 @@ func TestQueries(t *testing.T) {
 			})
 		}
 	}
+	t.Run("native histograms", func(t *testing.T) {
+		eventually(t, "the same median by native and classic histograms, for each class", func() error {
+			return nativeHistograms(t.Context(), server)
+		})
+	})
 	t.Run("alerts", func(t *testing.T) {
 		for _, group := range monitoring.Rules() {
 			for _, a := range group.Rules {
@@ -100,6 +106,27 @@ func TestQueries(t *testing.T) {
 			}
 		}
 	})
+}
+
+// nativeHistograms returns an error unless each class has the same median of all requests by
+// the native histogram as by the classic one.
+func nativeHistograms(ctx context.Context, s *server) error {
+	const native = "histogram_quantile(0.5, sum by (class) (outrigger_request_duration_seconds))"
+	const classic = "histogram_quantile(0.5, sum by (class, le) (outrigger_request_duration_seconds_bucket))"
+	both, err := s.query(ctx, "("+native+") - ("+classic+")")
+	if err != nil {
+		return err
+	}
+	if len(both) == 0 {
+		return errors.New("no class has both histograms")
+	}
+	for _, sample := range both {
+		// NaN is no difference either.
+		if difference := math.Abs(float64(sample.Value)); !(difference < 1e-6) {
+			return fmt.Errorf("the medians of class %s differ by %g s", sample.Metric["class"], difference)
+		}
+	}
+	return nil
 }
 
 // subjects are what the variables of each dashboard are replaced by: the namespaces and
@@ -304,6 +331,8 @@ type monitor struct {
 	Metadata struct{ Name string }
 	Spec     struct {
 		Endpoints, PodMetricsEndpoints []endpoint
+
+		ScrapeNativeHistograms, ConvertClassicHistogramsToNHCB, ScrapeClassicHistograms bool
 	}
 }
 
@@ -322,7 +351,9 @@ type endpoint struct {
 func chartMonitors(t *testing.T) map[string]monitor {
 	t.Helper()
 	on := map[string]any{"enabled": true}
-	release, err := chart.Render(t.Context(), controlPlane, map[string]any{"monitoring": map[string]any{"podMonitor": on, "serviceMonitor": on}})
+	release, err := chart.Render(t.Context(), controlPlane, map[string]any{"monitoring": map[string]any{
+		"podMonitor": map[string]any{"enabled": true, "nativeHistograms": true}, "serviceMonitor": on,
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +395,11 @@ func monitors(t *testing.T, mesh *localmesh.Mesh) []map[string]any {
 		for _, r := range e.Relabelings {
 			relabel = append(relabel, map[string]any{"source_labels": r.SourceLabels, "regex": r.Regex, "replacement": r.Replacement, "target_label": r.TargetLabel})
 		}
-		jobs = append(jobs, scrape(fmt.Sprintf("podMonitor/%s/%s/%d", controlPlane, sidecars.Metadata.Name, i), e.Path, "", targets, relabel...))
+		job := scrape(fmt.Sprintf("podMonitor/%s/%s/%d", controlPlane, sidecars.Metadata.Name, i), e.Path, "", targets, relabel...)
+		job["scrape_native_histograms"] = sidecars.Spec.ScrapeNativeHistograms
+		job["convert_classic_histograms_to_nhcb"] = sidecars.Spec.ConvertClassicHistogramsToNHCB
+		job["always_scrape_classic_histograms"] = sidecars.Spec.ScrapeClassicHistograms
+		jobs = append(jobs, job)
 	}
 	return append(jobs, serviceJob(t, all["outrigger-controller"], 0, "198.18.0.1:9091"))
 }
