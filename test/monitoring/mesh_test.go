@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -340,6 +341,7 @@ type endpoint struct {
 	Port, Path  string
 	HonorLabels bool
 	Relabelings []struct {
+		Action       string
 		SourceLabels []string
 		Regex        string
 		Replacement  string
@@ -393,7 +395,13 @@ func monitors(t *testing.T, mesh *localmesh.Mesh) []map[string]any {
 			copyLabel("__meta_kubernetes_pod_name", "pod"), setLabel("job", controlPlane+"/"+sidecars.Metadata.Name), setLabel("endpoint", e.Port),
 		}
 		for _, r := range e.Relabelings {
-			relabel = append(relabel, map[string]any{"source_labels": r.SourceLabels, "regex": r.Regex, "replacement": r.Replacement, "target_label": r.TargetLabel})
+			rule := map[string]any{"source_labels": r.SourceLabels, "regex": r.Regex}
+			if r.Action != "" {
+				rule["action"] = r.Action
+			} else {
+				rule["replacement"], rule["target_label"] = r.Replacement, r.TargetLabel
+			}
+			relabel = append(relabel, rule)
 		}
 		job := scrape(fmt.Sprintf("podMonitor/%s/%s/%d", controlPlane, sidecars.Metadata.Name, i), e.Path, "", targets, relabel...)
 		job["scrape_native_histograms"] = sidecars.Spec.ScrapeNativeHistograms
@@ -419,17 +427,23 @@ func serviceJob(t *testing.T, m monitor, number int, address string) map[string]
 		setLabel("pod", m.Metadata.Name+"-0"))
 }
 
+// notInLabels matches what service discovery replaces in a name.
+var notInLabels = regexp.MustCompile("[^a-zA-Z0-9_]")
+
 // podTargets returns the targets of a pod for a named port, as Kubernetes' service discovery
-// finds them. The lab's pods were injected offline, so they have no label osm-proxy-uuid, by
-// which the PodMonitor selects pods.
+// finds them.
 func podTargets(pod *lab.Pod, port string) (targets []target) {
 	object := pod.Object()
 	for _, c := range slices.Concat(object.Spec.InitContainers, object.Spec.Containers) {
 		for _, p := range c.Ports {
 			if p.Name == port && p.Protocol == corev1.ProtocolTCP {
-				targets = append(targets, target{net.JoinHostPort(pod.Addresses()[0].String(), fmt.Sprint(p.ContainerPort)), map[string]string{
+				labels := map[string]string{
 					"__meta_kubernetes_namespace": object.Namespace, "__meta_kubernetes_pod_name": object.Name, "__meta_kubernetes_pod_container_name": c.Name,
-				}})
+				}
+				for annotation := range object.Annotations {
+					labels["__meta_kubernetes_pod_annotationpresent_"+notInLabels.ReplaceAllString(annotation, "_")] = "true"
+				}
+				targets = append(targets, target{net.JoinHostPort(pod.Addresses()[0].String(), fmt.Sprint(p.ContainerPort)), labels})
 			}
 		}
 	}
