@@ -6,16 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/outrigger-mesh/outrigger/internal/accesslog"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 const (
@@ -119,7 +122,7 @@ func (f *tapFlags) checkTap(command string, args []string) error {
 func (f *tapFlags) tap(ctx context.Context, client kubernetes.Interface, args []string, out, warnings io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	t := &tap{flags: f, client: client, out: out, warnings: warnings, stop: stop, known: make(map[string]bool)}
+	t := &tap{flags: f, client: client, out: out, warnings: warnings, stop: stop, known: make(map[types.UID]string)}
 	pods, err := f.firstPods(ctx, client, args)
 	if err != nil {
 		return err
@@ -149,7 +152,7 @@ func (f *tapFlags) tap(ctx context.Context, client kubernetes.Interface, args []
 				}
 				continue
 			}
-			// All lines of a new pod are new.
+			// All lines of a new pod are new, and those of a container that has restarted.
 			t.read(ctx, pods, -1)
 		}
 	}
@@ -162,8 +165,8 @@ type tap struct {
 	out, warnings io.Writer
 	stop          func()
 	reading       sync.WaitGroup
-	// known are the UIDs of pods whose logs are read or were.
-	known map[string]bool
+	// known has the pods whose logs are read or were, with the ID of the container.
+	known map[types.UID]string
 
 	mu sync.Mutex
 	// lines counts those that were read, and shown those that were selected.
@@ -171,15 +174,17 @@ type tap struct {
 	err          error
 }
 
-// read begins to read the logs of pods that are not known. Lines are not older than since; 0
-// means only new ones, and a negative value all.
+// read begins to read the logs of pods that are not known, or whose sidecar has restarted.
+// Lines are not older than since; 0 means only new ones, and a negative value all.
 func (t *tap) read(ctx context.Context, pods []corev1.Pod, since time.Duration) {
 	for i := range pods {
 		pod := &pods[i]
-		if t.known[string(pod.UID)] {
+		id := proxyID(pod)
+		// A container that has not started has no ID.
+		if id == "" || id == t.known[pod.UID] {
 			continue
 		}
-		t.known[string(pod.UID)] = true
+		t.known[pod.UID] = id
 		if len(t.known) > maxLogs {
 			t.warn("warning: pod %s is not shown: the logs of %d pods are read already", nameOf(pod), maxLogs)
 			continue
@@ -200,6 +205,16 @@ func (t *tap) warn(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fmt.Fprintf(t.warnings, format+"\n", args...)
+}
+
+// proxyID returns the ID of the container in which a pod's sidecar runs, or "".
+func proxyID(pod *corev1.Pod) string {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if s.Name == driver.ProxyContainer {
+			return s.ContainerID
+		}
+	}
+	return ""
 }
 
 func (t *tap) readPod(ctx context.Context, pod *corev1.Pod, since time.Duration) error {

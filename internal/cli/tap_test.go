@@ -37,9 +37,17 @@ var tapped = map[string]string{
 	"bare-0": "", "job-0": "",
 }
 
-// serveTapped returns the kubeconfig of a user of that API server. The first list of pods is
-// without the late ones. Logs that are followed do not end.
-func serveTapped(t *testing.T, late ...string) string {
+// changes are what happens after the first list of pods.
+type changes struct {
+	// late are the names of pods that the first list does not have.
+	late []string
+	// restarted is the name of a pod whose sidecar restarts after its first access has been read.
+	restarted string
+}
+
+// serveTapped returns the kubeconfig of a user of that API server. Logs that are followed do not
+// end, unless their sidecar restarts.
+func serveTapped(t *testing.T, then changes) string {
 	t.Helper()
 	var lists atomic.Int32
 	pods := corev1.PodList{}
@@ -51,6 +59,7 @@ func serveTapped(t *testing.T, late ...string) string {
 		}
 		if name != "bare-0" {
 			pod.Spec.InitContainers = []corev1.Container{{Name: driver.ProxyContainer}}
+			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: driver.ProxyContainer, ContainerID: "containerd://" + name}}
 		}
 		if name == "job-0" {
 			pod.Status.Phase = corev1.PodSucceeded
@@ -66,8 +75,11 @@ func serveTapped(t *testing.T, late ...string) string {
 			list := pods
 			if at, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "status.podIP="); ok {
 				list.Items = slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool { return p.Status.PodIP != at })
-			} else if lists.Add(1) == 1 {
-				list.Items = slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool { return slices.Contains(late, p.Name) })
+			} else if n := lists.Add(1); n == 1 {
+				list.Items = slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool { return slices.Contains(then.late, p.Name) })
+			} else if at := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == then.restarted }); at >= 0 {
+				list.Items = slices.Clone(pods.Items)
+				list.Items[at].Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: driver.ProxyContainer, ContainerID: "containerd://second"}}
 			}
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(list)
@@ -79,6 +91,9 @@ func serveTapped(t *testing.T, late ...string) string {
 				return
 			}
 			_, _ = w.Write([]byte(tapped[name]))
+			if name == then.restarted && lists.Load() == 1 {
+				return
+			}
 			if r.URL.Query().Get("follow") == "true" {
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
@@ -99,7 +114,7 @@ func serveTapped(t *testing.T, late ...string) string {
 
 func TestTap(t *testing.T) {
 	t.Setenv("TZ", "UTC")
-	kubeconfig := serveTapped(t)
+	kubeconfig := serveTapped(t, changes{})
 	for _, tt := range []struct {
 		args string
 		want []string
@@ -158,7 +173,7 @@ func TestTap(t *testing.T) {
 // TestTapFollows: without an end of its own, the command ends with the last line that was
 // asked for, which is of a pod that starts later.
 func TestTapFollows(t *testing.T) {
-	kubeconfig := serveTapped(t, "web-0")
+	kubeconfig := serveTapped(t, changes{late: []string{"web-0"}})
 	var out, warnings bytes.Buffer
 	cmd := newTapCommand()
 	cmd.SetOut(&out)
@@ -175,9 +190,27 @@ func TestTapFollows(t *testing.T) {
 	}
 }
 
+// TestTapAfterRestart: what a sidecar logs after it has restarted is shown too.
+func TestTapAfterRestart(t *testing.T) {
+	kubeconfig := serveTapped(t, changes{restarted: "cart-0"})
+	var out, warnings bytes.Buffer
+	cmd := newTapCommand()
+	cmd.SetOut(&out)
+	cmd.SetErr(&warnings)
+	cmd.SetArgs([]string{"--from", "shop/web", "--max", "2", "--kubeconfig", kubeconfig})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := cmd.ExecuteContext(ctx); err != nil || ctx.Err() != nil {
+		t.Fatalf("%v, %v\n%s", err, ctx.Err(), warnings.String())
+	}
+	if lines := strings.Count(out.String(), "shop/cart-0 <- shop/web GET cart/items"); lines != 2 {
+		t.Errorf("it shows %q", out.String())
+	}
+}
+
 // TestTapFails: an access log that cannot be read is an error, although the others are shown.
 func TestTapFails(t *testing.T) {
-	kubeconfig := serveTapped(t)
+	kubeconfig := serveTapped(t, changes{})
 	log := tapped["cart-0"]
 	tapped["cart-0"] = strings.Repeat("x", maxLine+1)
 	t.Cleanup(func() { tapped["cart-0"] = log })

@@ -79,7 +79,7 @@ func TestWhy(t *testing.T) {
 		`{"path":"/fails?a=2","upstream_host":"10.0.0.1:8080","upstream_peer":"spiffe://cluster.local/ns/shop/sa/cart",` + strings.Replace(failing, "r5", "r7", 1) + "}\n" +
 		`{"upstream_host":"10.0.0.1:8080","upstream_peer":"spiffe://cluster.local/ns/shop/sa/cart","downstream_remote":"10.0.0.2:42000","duration":1,"method":"PUT","authority":"cart","path":"/slow","reason":"","request_id":"r6","response_code":503,"start_time":"2026-11-25T14:00:05Z"}` + "\n" +
 		`{"upstream_host":"10.0.0.77:8080","downstream_remote":"10.0.0.2:42000","duration":1,"method":"GET","authority":"old","path":"/","reason":"","request_id":"r8","response_code":502,"start_time":"2026-11-25T13:00:05Z"}` + "\n"
-	kubeconfig := serveTapped(t)
+	kubeconfig := serveTapped(t, changes{})
 	rejected := currentProxy("web-0")
 	rejected.State = registry.Rejected
 	rejected.Rejections = []registry.Rejection{{Resources: []string{"Cluster shop/cart:80"}, Message: "no such field"}}
@@ -132,7 +132,7 @@ func TestWhyNothing(t *testing.T) {
 	logs := maps.Clone(tapped)
 	t.Cleanup(func() { tapped = logs })
 	tapped = map[string]string{"cart-0": strings.SplitAfter(logs["cart-0"], "\n")[1], "web-0": ""}
-	kubeconfig := serveTapped(t)
+	kubeconfig := serveTapped(t, changes{})
 	controller, _ := serveController(t, currentProxy("cart-0"))
 
 	out, warnings, err := runWhy(t, kubeconfig, controller, "-n shop")
