@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -100,6 +101,37 @@ type Destination struct {
 	Servers []ServerRoute `json:"servers,omitempty"`
 	// HashOn has the request properties that the backends' LoadBalancing hashes.
 	HashOn []HashOn `json:"hashOn,omitempty"`
+}
+
+// AllBackends yields the names of the backends that requests, connections and copies of
+// requests may be sent to. A name may come several times.
+func (d *Destination) AllBackends() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		each := func(backends []WeightedBackend) bool {
+			for _, b := range backends {
+				if !yield(b.Backend) {
+					return false
+				}
+			}
+			return true
+		}
+		for _, r := range d.Routes {
+			if !each(r.Backends) {
+				return
+			}
+			for _, m := range r.Mirrors {
+				if !yield(m.Backend) {
+					return
+				}
+			}
+		}
+		for _, s := range d.Servers {
+			if !each(s.Backends) {
+				return
+			}
+		}
+		each(d.Backends)
+	}
 }
 
 // Route says where matching requests go.

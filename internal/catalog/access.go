@@ -156,6 +156,7 @@ func (j *join) inspectNamespace(r *graph.Reader, ns *fact.Namespace, f *fault) {
 	if ns.Audit {
 		j.inspectAudit(r, f)
 	}
+	j.inspectOutboundServices(r, ns.OutboundServices, f)
 }
 
 // inspectAudit reports an audit that has no effect.

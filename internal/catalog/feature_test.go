@@ -28,12 +28,12 @@ type lack struct {
 
 var lackText = regexp.MustCompile(`proxies of class (\S+), .* lack the feature (\w+):`)
 
-// needsAreTold holds that what Views ask for and a class lacks is a Problem of an
-// object, and that each such Problem is of a View that there is.
-func needsAreTold(t *testing.T, s *fact.Snapshot) {
+// needsAreTold holds that what the asking Snapshot's Views ask for and a class lacks is a
+// Problem of an object of s, and that each such Problem is of a View that there is.
+func needsAreTold(t *testing.T, asking, s *fact.Snapshot) {
 	t.Helper()
 	needed, reported := map[lack]string{}, map[lack]string{}
-	for _, view := range s.Views.All() {
+	for _, view := range asking.Views.All() {
 		has := features(view.Proxy.Class)
 		for _, feature := range view.Needs() {
 			// No object asks for the access log.
@@ -187,7 +187,7 @@ func TestLackedFeatures(t *testing.T) {
 			if diff := gocmp.Diff(tt.want, lacksText(s)); diff != "" {
 				t.Errorf("what proxies can't do (-want +got):\n%s", diff)
 			}
-			needsAreTold(t, s)
+			needsAreTold(t, s, s)
 		})
 	}
 }

@@ -82,6 +82,8 @@ type join struct {
 	egressesOf *graph.Index[fact.ServiceAccount, aged]
 	retriesOf  *graph.Index[fact.ServiceAccount, aged]
 	used       *graph.Index[fact.ServiceAccount, struct{}]
+	// By entry of the Services: the clients that know only such services, in permissive mode.
+	limitedTo, limitedToIn *graph.Index[mesh.Name, clients]
 	// By virtual IP and port: the services that have it. By address: the workloads.
 	servicesAt  *graph.Index[netip.AddrPort, mesh.Name]
 	workloadsAt *graph.Index[netip.Addr, mesh.Name]
@@ -112,7 +114,7 @@ type join struct {
 	inboundOf    *graph.Memo[mesh.Name, *mesh.Inbound]
 	inbounds     *graph.Memo[inboundKey, *mesh.Inbound]
 	egress       *graph.Memo[fact.ServiceAccount, *mesh.Egress]
-	outbounds    *graph.Memo[fact.ServiceAccount, *mesh.Outbound]
+	outbounds    *graph.Memo[clients, *mesh.Outbound]
 	proxies      *graph.Memo[mesh.Name, *mesh.Proxy]
 	// logged are the settings with the access logs of namespaces and pods.
 	logged *graph.Memo[mesh.AccessLog, *mesh.Settings]
@@ -121,12 +123,13 @@ type join struct {
 	limited *graph.Memo[string, *classes]
 	callers *graph.Memo[mesh.ServicePort, *classes]
 
-	// By the service account that may call them, or everyone, or everyone in a namespace.
-	destinationTables *graph.Tables[fact.ServiceAccount, *mesh.Destination]
-	backendTables     *graph.Tables[fact.ServiceAccount, *mesh.Backend]
+	// By the clients that may call them.
+	destinationTables *graph.Tables[clients, *mesh.Destination]
+	backendTables     *graph.Tables[clients, *mesh.Backend]
 	// retried are the Destinations that RetryRules change, by source.
 	retried *graph.Tables[fact.ServiceAccount, *mesh.Destination]
-	// accepted are the Inbounds of the workloads of a service account, if they have its rules.
+	// accepted are the Inbounds of the workloads of a service account, if they have its rules,
+	// by acceptedName.
 	accepted *graph.Tables[fact.ServiceAccount, *mesh.Inbound]
 
 	views           *graph.Table[*mesh.View]
@@ -154,7 +157,7 @@ func newJoin(options Options) *join {
 	}
 	g := &j.graph
 	j.namespaces = input[*fact.Namespace](j, "Namespace")
-	j.workloads = input(j, "Pod", j.checkWorkloadFeatures)
+	j.workloads = input(j, "Pod", j.inspectWorkload, j.checkWorkloadFeatures)
 	j.services = input(j, "Service", j.inspectService, j.checkServiceFeatures)
 	j.slices = input[*fact.EndpointSlice](j, "EndpointSlice")
 	j.accesses = input(j, "TrafficTarget", j.inspectAccess, j.checkAccessFeatures)
@@ -197,8 +200,8 @@ func newJoin(options Options) *join {
 	j.limited = graph.NewMemo(g, j.makeLimited)
 	j.callers = graph.NewMemo(g, j.makeCallers)
 
-	j.destinationTables = graph.NewTables[fact.ServiceAccount, *mesh.Destination](g)
-	j.backendTables = graph.NewTables[fact.ServiceAccount, *mesh.Backend](g)
+	j.destinationTables = graph.NewTables[clients, *mesh.Destination](g)
+	j.backendTables = graph.NewTables[clients, *mesh.Backend](g)
 	j.retried = graph.NewTables[fact.ServiceAccount, *mesh.Destination](g)
 	j.accepted = graph.NewTables[fact.ServiceAccount, *mesh.Inbound](g)
 	j.views = graph.NewTable[*mesh.View](g)
@@ -263,6 +266,12 @@ func (j *join) index() {
 	})
 	j.used = graph.NewIndex(j.workloads, func(_, _ struct{}) int { return 0 }, func(_ mesh.Name, w *fact.Workload) iter.Seq2[fact.ServiceAccount, struct{}] {
 		return one(accountOf(w), struct{}{})
+	})
+	j.limitedTo = graph.NewIndex(j.workloads, clients.compare, func(_ mesh.Name, w *fact.Workload) iter.Seq2[mesh.Name, clients] {
+		return entriesOf(w.Namespace, w.OutboundServices)
+	})
+	j.limitedToIn = graph.NewIndex(j.namespaces, clients.compare, func(_ mesh.Name, ns *fact.Namespace) iter.Seq2[mesh.Name, clients] {
+		return entriesOf(ns.Name, ns.OutboundServices)
 	})
 	j.servicesAt = graph.NewIndex(j.services, mesh.Name.Compare, func(_ mesh.Name, s *fact.Service) iter.Seq2[netip.AddrPort, mesh.Name] {
 		return func(yield func(netip.AddrPort, mesh.Name) bool) {

@@ -3,14 +3,12 @@ package catalog
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
-
-// everyone is the key for what all proxies may call.
-var everyone fact.ServiceAccount
 
 // offerService puts the Destinations and Backends of a service into the tables of the
 // accounts that may call it.
@@ -36,22 +34,30 @@ func (j *join) offerService(r *graph.Reader, name mesh.Name, out *graph.Output) 
 
 // offerToAll offers what an audience calls to everyone in its namespace, or to everyone.
 func (j *join) offerToAll(r *graph.Reader, of audience, out *graph.Output) {
-	clients := inNamespace(of.namespace)
 	destinations := j.destinations.Get(r, of)
-	for _, d := range destinations.list {
-		graph.Put(out, j.destinationTables.Of(clients), d.Name, d)
-	}
-	for _, used := range destinations.uses {
-		for _, b := range j.backends.Get(r, used).list {
-			graph.Put(out, j.backendTables.Of(clients), b.Name, b)
+	for _, to := range j.allOf(r, of) {
+		for _, d := range destinations.list {
+			graph.Put(out, j.destinationTables.Of(to), d.Name, d)
+		}
+		for _, used := range destinations.uses {
+			for _, b := range j.backends.Get(r, used).list {
+				graph.Put(out, j.backendTables.Of(to), b.Name, b)
+			}
 		}
 	}
 }
 
-// inNamespace is the key for what all proxies of a namespace may call. It is everyone
-// without a namespace.
-func inNamespace(namespace string) fact.ServiceAccount {
-	return fact.ServiceAccount{Namespace: namespace}
+// allOf returns all clients of an audience: those of its namespace or everyone, and of these
+// the ones that are limited to some services, of which this is one.
+func (j *join) allOf(r *graph.Reader, of audience) []clients {
+	all := []clients{inNamespace(of.namespace)}
+	consumers := j.consumersOf(r, of.port.Name)
+	for _, limited := range j.limitedToAnyOf(r, of.port.Name) {
+		if limited.Namespace == of.namespace || of.namespace == "" && !slices.Contains(consumers, limited.Namespace) {
+			all = append(all, limited)
+		}
+	}
+	return all
 }
 
 // offerTo offers what an audience calls to one of its service accounts.
@@ -61,13 +67,13 @@ func (j *join) offerTo(r *graph.Reader, source fact.ServiceAccount, svc *fact.Se
 	for _, used := range destinations.uses {
 		for _, b := range j.filtered.Get(r, filter{port: used, source: source}).list {
 			offered[b.Name] = true
-			graph.Put(out, j.backendTables.Of(source), b.Name, b)
+			graph.Put(out, j.backendTables.Of(clients{ServiceAccount: source}), b.Name, b)
 		}
 	}
 	for _, d := range destinations.list {
 		// Endpoints of a headless service that reject the source are left out.
 		if !svc.Headless || offered[d.Name] {
-			graph.Put(out, j.destinationTables.Of(source), d.Name, d)
+			graph.Put(out, j.destinationTables.Of(clients{ServiceAccount: source}), d.Name, d)
 		}
 	}
 }
@@ -84,20 +90,28 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 		return
 	}
 	p := j.peers.Get(r, key)
-	callers := []fact.ServiceAccount{everyone}
 	if j.usesRules(r, p.account) {
 		in := j.inboundOf.Get(r, key)
-		graph.Put(out, j.accepted.Of(p.account), in.Digest().String(), in)
+		graph.Put(out, j.accepted.Of(p.account), acceptedName(w.Class, in), in)
 	}
-	if !j.mustSettings(r).PermissivePolicy {
-		callers = j.grants.Get(r, p.account).sources
+	ports := j.directPorts(r, w)
+	if len(ports) == 0 {
+		return
 	}
-	for _, port := range j.directPorts(r, w) {
+	var callers []clients
+	if j.mustSettings(r).PermissivePolicy {
+		callers = append(j.limitedToAnyOf(r, j.servicesOf.Get(r, key)...), everyone)
+	} else {
+		for _, source := range j.grants.Get(r, p.account).sources {
+			callers = append(callers, clients{ServiceAccount: source})
+		}
+	}
+	for _, port := range ports {
 		addresses := j.workloadAddresses(r, key, w.Addresses, port.Port)
 		if len(addresses) == 0 {
 			continue
 		}
-		name := fmt.Sprintf("pod/%s:%d", key, port.Port)
+		name := directName(key, port.Port)
 		at := mesh.ServicePort{Name: w.Name, Port: port.Port}
 		b := mesh.Seal(&mesh.Backend{Name: name, Service: at, Protocol: port.Protocol, Endpoints: []mesh.Endpoint{{
 			Addresses: addresses, Port: port.Port, ServerName: p.serverName, Workload: key.String(), Zone: w.Zone,
@@ -116,6 +130,19 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 		}
 	}
 }
+
+// acceptedName names an Inbound among those of a service account. Pods of a class share it.
+func acceptedName(class string, in *mesh.Inbound) string { return class + "/" + in.Digest().String() }
+
+// directName is the name of the Destination of a workload's port at its own address.
+func directName(workload mesh.Name, port uint16) string {
+	return fmt.Sprintf("%s%s:%d", direct, workload, port)
+}
+
+const direct = "pod/"
+
+// isDirect reports whether a name is a directName.
+func isDirect(name string) bool { return strings.HasPrefix(name, direct) }
 
 // directPorts returns the ports at which a workload is called by its own address, without
 // being an endpoint of a headless service: those that it declares, if it belongs to no
@@ -212,23 +239,35 @@ func withRetry(d *mesh.Destination, retry mesh.Retry) *mesh.Destination {
 	return mesh.Seal(&retried)
 }
 
-// makeOutbound returns the Outbound of a service account, or of everyone, or of everyone
-// in a namespace.
-func (j *join) makeOutbound(r *graph.Reader, account fact.ServiceAccount) *mesh.Outbound {
-	own, backends := j.destinationTables.Of(account).Get(r), j.backendTables.Of(account).Get(r)
-	retried := j.retried.Of(account).Get(r)
-	scope := account.String()
+// makeOutbound returns the Outbound of clients.
+func (j *join) makeOutbound(r *graph.Reader, of clients) *mesh.Outbound {
+	permissive := j.mustSettings(r).PermissivePolicy
+	scope := of.ServiceAccount.String()
+	if of.services != "" {
+		scope += " " + of.services
+		if !permissive {
+			// There are few.
+			whole := j.outbounds.Get(r, clients{ServiceAccount: of.ServiceAccount})
+			return j.limit(r, whole, scope, fact.ParseServices(of.services))
+		}
+	}
+	own, backends := j.destinationTables.Of(of).Get(r), j.backendTables.Of(of).Get(r)
+	retried := j.retried.Of(of.ServiceAccount).Get(r)
 	switch {
-	case account == everyone:
+	case of == everyone:
 		return mesh.NewOutbound("*", own, backends)
-	case !j.mustSettings(r).PermissivePolicy:
+	case !permissive:
 		return mesh.NewOutbound(scope, overlaid(own, retried), backends)
-	case account.Name != "":
-		shared := j.outbounds.Get(r, inNamespace(account.Namespace))
+	case of.Name != "":
+		all := inNamespace(of.Namespace)
+		all.services = of.services
+		shared := j.outbounds.Get(r, all)
 		if retried.Len() == 0 {
 			return shared
 		}
 		return mesh.NewOutbound(scope, overlaid(shared.Destinations, retried), shared.Backends)
+	case of.services != "":
+		return mesh.NewOutbound(scope, own, backends)
 	}
 	shared := j.outbounds.Get(r, everyone)
 	if own.Len() == 0 {

@@ -76,9 +76,9 @@ func (j *join) inspects(stated fact.Fact) bool {
 	case nil:
 		return false
 	case *fact.Workload:
-		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil
+		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil || content.OutboundServices != nil
 	case *fact.Namespace:
-		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil || content.Audit
+		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil || content.OutboundServices != nil || content.Audit
 	}
 	return j.inspectors[stated.Object.FullKind()] != nil
 }

@@ -102,6 +102,8 @@ const (
 	fieldInboundTLS = "metadata.annotations[openservicemesh.io/inbound-tls-mode]"
 	fieldAccessLog  = "metadata.annotations[openservicemesh.io/access-log]"
 	fieldAccessMode = "metadata.annotations[openservicemesh.io/access-mode]"
+
+	fieldOutboundServices = "metadata.annotations[openservicemesh.io/outbound-services]"
 )
 
 func (j *join) checkWorkloadFeatures(r *graph.Reader, w *fact.Workload, f *fault) {
@@ -298,21 +300,21 @@ func (j *join) checkAccessFeatures(r *graph.Reader, rule *fact.AccessRule, f *fa
 	if rule.Audit && j.mustSettings(r).PermissivePolicy {
 		j.reportLacking(f, fieldAccessMode, of, mesh.FeatureAudit)
 	}
-	if len(of.List) == 0 || len(rule.Sources) == 0 {
+	if len(rule.Sources) == 0 {
 		return
 	}
 	// Requests reach a proxy's configuration only if a port allows them.
-	g := j.grant(r, rule)
-	requests := false
-	for _, in := range j.accepted.Of(rule.Destination).Get(r).All() {
-		requests = requests || slices.ContainsFunc(in.Ports, func(p mesh.InboundPort) bool {
-			return p.Protocol.IsHTTP() && g.requests(p.Port, p.Protocol) != nil
-		})
-	}
-	for i, routes := range rule.Rules {
-		if requests {
-			j.reportLacking(f, fmt.Sprintf("spec.rules[%d]", i), of, needsOf(j.httpMatches(r, rule, routes))...)
+	g, accepted := j.grant(r, rule), j.accepted.Of(rule.Destination).Get(r)
+	allowed := slices.DeleteFunc(slices.Clone(of.List), func(at classAt) bool {
+		for name, in := range accepted.All() {
+			if name == acceptedName(at.Class, in) && slices.ContainsFunc(in.Ports, func(p mesh.InboundPort) bool { return p.Protocol.IsHTTP() && g.requests(p.Port, p.Protocol) != nil }) {
+				return false
+			}
 		}
+		return true
+	})
+	for i, routes := range rule.Rules {
+		j.reportLacking(f, fmt.Sprintf("spec.rules[%d]", i), classesOf(allowed), needsOf(j.httpMatches(r, rule, routes))...)
 	}
 }
 

@@ -66,8 +66,23 @@ func (g generator) settings() fact.Fact {
 func (g generator) namespaceFact() fact.Fact {
 	name := g.namespace()
 	return fact.Fact{Object: object("v1", "Namespace", "", name), Content: mesh.Seal(&fact.Namespace{
-		Name: name, Member: g.often(), InboundTLS: pick(g, "", mesh.Permissive), Audit: g.IntN(3) == 0,
+		Name: name, Member: g.often(), InboundTLS: pick(g, "", mesh.Permissive), Audit: g.IntN(3) == 0, OutboundServices: g.services(),
 	})}
+}
+
+// services are mostly none.
+func (g generator) services() fact.Services {
+	if g.often() {
+		return nil
+	}
+	services := fact.Services(some(g, 3, func() mesh.Name {
+		if g.IntN(12) == 0 {
+			return mesh.Name{Namespace: fact.Any, Name: fact.Any}
+		}
+		return mesh.Name{Namespace: g.namespace(), Name: pick(g, g.name(), g.name(), fact.Any)}
+	}))
+	slices.SortFunc(services, mesh.Name.Compare)
+	return slices.Compact(services)
 }
 
 func (g generator) workload() fact.Fact {
@@ -75,7 +90,8 @@ func (g generator) workload() fact.Fact {
 	return fact.Fact{Object: object("v1", "Pod", n.Namespace, n.Name), Content: mesh.Seal(&fact.Workload{
 		Name: n, UID: "uid-" + n.String(), ServiceAccount: g.account().Name, Class: pick(g, "envoy", "envoy", "pipy", ""),
 		Addresses: []netip.Addr{g.addressNear(n)}, Zone: pick(g, "", "z1"), Ended: g.IntN(8) == 0,
-		Ports: some(g, 2, func() fact.WorkloadPort { return fact.WorkloadPort{Name: pick(g, "web", ""), Number: g.port()} }),
+		Ports:            some(g, 2, func() fact.WorkloadPort { return fact.WorkloadPort{Name: pick(g, "web", ""), Number: g.port()} }),
+		OutboundServices: g.services(),
 	})}
 }
 
@@ -290,7 +306,11 @@ func TestChangesGiveWhatTheFactsGive(t *testing.T) {
 				g.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
 				want := BuildFor(list, Options{Features: features})
 				addressesAreApart(t, got)
-				needsAreTold(t, got)
+				// Problems are also about services that limited proxies do not know.
+				for i, f := range list {
+					list[i].Content = withoutOutboundServices(f.Content)
+				}
+				needsAreTold(t, BuildFor(list, Options{Features: features}), got)
 				if got.Digest() != want.Digest() {
 					t.Fatalf("after step %d the Snapshot is not that of its facts: %s", step, firstDifference(got, want))
 				}

@@ -15,11 +15,12 @@ func (j *join) view(r *graph.Reader, key mesh.Name, out *graph.Output) {
 		return
 	}
 	account := accountOf(w)
+	calls := clients{account, j.outboundServicesOf(r, w).String()}
 	graph.Put(out, j.views, w.UID, mesh.NewView(
 		j.proxies.Get(r, key),
 		j.settingsOf(r, w),
 		j.inboundOf.Get(r, key),
-		j.outbounds.Get(r, account),
+		j.outbounds.Get(r, calls),
 		j.egress.Get(r, account),
 	))
 }

@@ -38,6 +38,9 @@ type Namespace struct {
 	InboundTLS mesh.TLSMode `json:"inboundTLS,omitempty"`
 	// AccessLog is the namespace's own. If nil, the mesh-wide one applies.
 	AccessLog *mesh.AccessLog `json:"accessLog,omitempty"`
+	// OutboundServices are those that the namespace's sidecars know of those that they may
+	// call. Nil means all.
+	OutboundServices Services `json:"outboundServices,omitempty"`
 	// Audit asks to count what the rules for the namespace's workloads would refuse. It has
 	// effect in permissive traffic policy mode.
 	Audit bool `json:"audit,omitempty"`
@@ -66,6 +69,8 @@ type Workload struct {
 	InboundTLS mesh.TLSMode `json:"inboundTLS,omitempty"`
 	// AccessLog is the pod's own. If nil, the namespace's applies.
 	AccessLog *mesh.AccessLog `json:"accessLog,omitempty"`
+	// OutboundServices are the pod's own. If nil, the namespace's apply.
+	OutboundServices Services `json:"outboundServices,omitempty"`
 	// Redirection is set only for workloads with a sidecar.
 	Redirection mesh.Redirection `json:"redirection,omitzero"`
 	// Ended is true when all containers have terminated and will not restart.

@@ -79,7 +79,9 @@ func BenchmarkCall(b *testing.B) {
 	report(b, func() {
 		dialer := net.Dialer{LocalAddr: from.next()}
 		conn, err := grpc.NewClient("passthrough:///"+s.address, grpc.WithTransportCredentials(credentials.NewTLS(config)),
-			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", address) }))
+			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+				return dialer.DialContext(ctx, "tcp", address)
+			}))
 		if err != nil {
 			b.Fatal(err)
 		}

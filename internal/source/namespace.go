@@ -32,6 +32,8 @@ func (m *Mapper) namespace(obj *corev1.Namespace, n *notes) mesh.Digester {
 		InboundTLS: n.inboundTLS(obj.Annotations),
 		AccessLog:  n.accessLogOf(obj.Annotations),
 		Audit:      n.audit(obj.Annotations),
+
+		OutboundServices: n.outboundServices(obj.Name, obj.Annotations),
 	})
 }
 

@@ -29,8 +29,11 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Digester {
 		Zone:           pod.Labels[corev1.LabelTopologyZone],
 		InboundTLS:     n.inboundTLS(pod.Annotations),
 		AccessLog:      n.accessLogOf(pod.Annotations),
-		Ended:          pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
-		Ready:          ReportedReady(pod),
+
+		OutboundServices: n.outboundServices(pod.Namespace, pod.Annotations),
+
+		Ended: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		Ready: ReportedReady(pod),
 	}
 	if !isObjectName(w.ServiceAccount) {
 		n.add(ReasonInvalid, "spec.serviceAccountName", "%q is not the name of a service account, so the pod has no identity and is ignored", w.ServiceAccount)
