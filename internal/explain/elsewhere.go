@@ -16,6 +16,8 @@ import (
 type surroundings struct {
 	// members reports for each namespace whether it is in the mesh.
 	members map[string]bool
+	// outbound has the services that the sidecars of a namespace are limited to.
+	outbound map[string]fact.Services
 	// services has all services, by namespace/name.
 	services map[string]*fact.Service
 	// slices has the slices of each service, by namespace/name.
@@ -28,7 +30,7 @@ type surroundings struct {
 
 func surroundingsOf(facts []fact.Fact) surroundings {
 	s := surroundings{
-		members: make(map[string]bool), services: make(map[string]*fact.Service), slices: make(map[string][]*fact.EndpointSlice),
+		members: make(map[string]bool), outbound: make(map[string]fact.Services), services: make(map[string]*fact.Service), slices: make(map[string][]*fact.EndpointSlice),
 		targets: make(map[fact.ServiceAccount][]*fact.AccessRule), tcpRoutes: make(map[string]*fact.TCPMatch),
 	}
 	last := make(map[mesh.ObjectRef]int)
@@ -42,6 +44,7 @@ func surroundingsOf(facts []fact.Fact) surroundings {
 		switch content := f.Content.(type) {
 		case *fact.Namespace:
 			s.members[content.Name] = content.Member
+			s.outbound[content.Name] = content.OutboundServices
 		case *fact.Service:
 			s.services[content.String()] = content
 		case *fact.EndpointSlice:
@@ -56,6 +59,16 @@ func surroundingsOf(facts []fact.Fact) surroundings {
 		}
 	}
 	return s
+}
+
+// unknownTo reports whether the sidecar of a workload does not know a service because an
+// annotation limits it to others, which it returns.
+func (s surroundings) unknownTo(w *fact.Workload, service mesh.Name) (fact.Services, bool) {
+	services := w.OutboundServices
+	if services == nil {
+		services = s.outbound[w.Namespace]
+	}
+	return services, services != nil && !services.Has(service)
 }
 
 // listedEndpoint is an endpoint that accepts connections, with one of its ports.

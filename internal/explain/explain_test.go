@@ -51,6 +51,7 @@ func TestExplain(t *testing.T) {
 		{name: "audit, connection of another source", audited: true, from: "shop/thief", to: "shop/cart", want: Allowed},
 		{name: "not known, egress open", from: "shop/thief", to: "shop/cart", request: "GET /books", want: Denied},
 		{name: "not known, egress closed", from: "shop/locked", to: "shop/cart", request: "GET /books", want: Denied},
+		{name: "limited to other services", permissive: true, from: "shop/narrow", to: "shop/cart", request: "GET /books", want: Denied},
 		{name: "no such port", from: "shop/desk", to: "shop/cart:99", request: "GET /", want: Unreachable},
 		{name: "port without workloads", permissive: true, from: "shop/desk", to: "shop/cart:admin", request: "GET /", want: Denied},
 		{name: "headless", from: "shop/cart-v1-1", to: "shop/db", request: "GET /", want: Mixed},

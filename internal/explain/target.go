@@ -227,7 +227,10 @@ func (x *inquiry) callUnknown(c caller, service *fact.Service, at mesh.ServicePo
 	views, ports := x.behind(at)
 	text := fmt.Sprintf("the sidecar of %s has no destination %s", c.workload.Name, at)
 	var details []string
+	services, limited := x.surroundings.unknownTo(c.workload, at.Name)
 	switch {
+	case limited:
+		details = append(details, "the annotation openservicemesh.io/outbound-services of the pod or its namespace limits the sidecar to other services: "+list(texts(services), 10))
 	case c.view.Settings.PermissivePolicy && len(service.Addresses) == 0:
 		details = append(details, "the service has no address and no endpoints that accept connections")
 	case c.view.Settings.PermissivePolicy:

@@ -32,6 +32,18 @@ func TestWorkload(t *testing.T) {
 			meta: `, annotations: {openservicemesh.io/access-log: "0.1"}`,
 		},
 		{
+			row:  row{"services that it may know", `{}`, `{"uid":"","serviceAccount":"default","outboundServices":[{"namespace":"bank","name":"*"},{"namespace":"shop","name":"cart"}]}`, nil},
+			meta: `, annotations: {openservicemesh.io/outbound-services: "cart, bank/*, shop/cart"}`,
+		},
+		{
+			row:  row{"all services", `{}`, `{"uid":"","serviceAccount":"default","outboundServices":[{"namespace":"*","name":"*"}]}`, nil},
+			meta: `, annotations: {openservicemesh.io/outbound-services: "*"}`,
+		},
+		{
+			row:  row{"a list that is none is that of the namespace", `{}`, `{"uid":"","serviceAccount":"default"}`, []string{"Invalid metadata.annotations[openservicemesh.io/outbound-services]"}},
+			meta: `, annotations: {openservicemesh.io/outbound-services: "cart, */cart"}`,
+		},
+		{
 			row:  row{"a level that is none is that of the namespace", `{}`, `{"uid":"","serviceAccount":"default"}`, []string{"Invalid metadata.annotations[openservicemesh.io/access-log]"}},
 			meta: `, annotations: {openservicemesh.io/access-log: "false"}`,
 		},
@@ -110,6 +122,9 @@ func TestNamespace(t *testing.T) {
 		{"access logs", `annotations: {openservicemesh.io/access-log: none}`, `{"name":"shop","member":false,"accessLog":{"enabled":false,"sampled":0}}`, nil},
 		{"a mode that is none is the strict one", `annotations: {openservicemesh.io/inbound-tls-mode: on}`, `{"name":"shop","member":false,"inboundTLS":"Strict"}`,
 			[]string{"Invalid metadata.annotations[openservicemesh.io/inbound-tls-mode]"}},
+		{"services that its pods may know", `annotations: {openservicemesh.io/outbound-services: cart}`, `{"name":"shop","member":false,"outboundServices":[{"namespace":"shop","name":"cart"}]}`, nil},
+		{"an empty list of services", `annotations: {openservicemesh.io/outbound-services: ""}`, `{"name":"shop","member":false}`,
+			[]string{"Invalid metadata.annotations[openservicemesh.io/outbound-services]"}},
 		{"an audit", `annotations: {openservicemesh.io/access-mode: Audit}`, `{"name":"shop","member":false,"audit":true}`, nil},
 		{"an access mode that is none", `annotations: {openservicemesh.io/access-mode: audit}`, `{"name":"shop","member":false}`,
 			[]string{"Invalid metadata.annotations[openservicemesh.io/access-mode]"}},

@@ -3,7 +3,9 @@ package behaviour
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 )
 
 // twins are further services of the pod cart-v1.
@@ -27,6 +29,31 @@ func testServicesOfOnePod(t *testing.T, w *testMesh) {
 	w.get(t, "users/web", "http://twin.shop/cart?wait=1s", isStatus(http.StatusGatewayTimeout))
 	for _, server := range []string{"http://cart-v1.shop", "http://twin-web.shop:8088"} {
 		w.get(t, "users/web", server+"/cart?wait=1s", isFrom("cart-v1"))
+	}
+}
+
+// testOutboundServices limits the clients' namespace to one service.
+func testOutboundServices(t *testing.T, w *testMesh) {
+	town := fmt.Sprintf(meshTemplate, w.Client, w.Server, longAccount)
+	limited := strings.Replace(town, "sidecar-class: "+w.Client, "sidecar-class: "+w.Client+", openservicemesh.io/outbound-services: shop/cart-v1", 1)
+	open := strings.Replace(meshConfig("", ""), "PolicyMode: false", "PolicyMode: true", 1)
+	defer w.configure(t, "", "")
+	for _, config := range []string{meshConfig("", ""), open} {
+		w.set(t, "mesh.yaml", config)
+		w.set(t, "town.yaml", town)
+		w.get(t, "users/web", cart, ok)
+		w.set(t, "town.yaml", limited)
+		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+		w.reads(t, w.pod(t, "users/web"), "cart-v1.shop:9000", "echo\n", "echo\n")
+		w.eventually(t, func() error {
+			if r, err := w.send(w.pod(t, "users/web"), request{url: cart, timeout: 5 * time.Second}); err == nil && r.Status < 400 {
+				return fmt.Errorf("users/web gets %d of %s", r.Status, cart)
+			}
+			return nil
+		})
+		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+		w.set(t, "town.yaml", town)
+		w.get(t, "users/web", cart, ok)
 	}
 }
 
