@@ -25,10 +25,12 @@ type counter struct {
 	reasons         []agentspec.Reason
 	metrics         *metrics
 	bounds          []uint64 // the buckets of durations, in microseconds
+	openState       string   // what records say of open connections
 
 	mu    sync.Mutex
 	edges map[edge]*counts
 	kinds map[string]*target
+	open  *openConnections
 }
 
 // counts are those of an edge.
@@ -56,7 +58,7 @@ type target struct {
 func newCounter(c *config, metrics *metrics) *counter {
 	out := &counter{
 		own: c.identity, class: c.class, workload: c.workload, reasons: c.spec.Records.Reasons,
-		metrics: metrics, edges: make(map[edge]*counts), kinds: make(map[string]*target),
+		openState: c.spec.Records.Open, metrics: metrics, edges: make(map[edge]*counts), kinds: make(map[string]*target), open: newOpenConnections(maxOpen),
 	}
 	for _, seconds := range telemetry.Buckets() {
 		out.bounds = append(out.bounds, uint64(seconds*float64(time.Second/time.Microsecond)))
@@ -66,7 +68,7 @@ func newCounter(c *config, metrics *metrics) *counter {
 
 // count counts the record of a line, if it has one.
 func (c *counter) count(line []byte) {
-	r, ok := parseRecord(line)
+	r, ok := parseRecord(line, c.openState)
 	if ok && r.kind == nil {
 		return
 	}
@@ -80,9 +82,14 @@ func (c *counter) count(line []byte) {
 	if to == nil {
 		to = c.newKind(r.kind)
 	}
-	if to.edge != nil {
-		c.metrics.records.Add(1)
+	if to.edge == nil {
+		return
+	}
+	c.metrics.records.Add(1)
+	if r.state == onlyLine {
 		c.add(to, &r)
+	} else {
+		c.addConnection(to, &r)
 	}
 }
 

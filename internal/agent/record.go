@@ -15,6 +15,9 @@ type record struct {
 	answered       bool
 	received, sent uint64
 	retries        uint64
+	// state says whether the connection has other records.
+	connection lineNumber
+	state      connectionState
 	// kind is the rest of the line, which many records have in common.
 	kind []byte
 }
@@ -41,12 +44,15 @@ const neededFields = fieldAudit
 
 var auditDenied = []byte(";" + agentspec.AuditDenied)
 
-// parseRecord returns the record in a line. A line without one has no kind; a malformed one
-// is an error.
-func parseRecord(line []byte) (r record, ok bool) {
+// parseRecord returns the record in a line, open being the state of open connections. A line
+// without one has no kind; a malformed one is an error.
+func parseRecord(line []byte, open string) (r record, ok bool) {
 	at := bytes.Index(line, recordStart)
 	if at < 0 {
 		return r, true
+	}
+	if r.connection, r.state, ok = connectionOf(line[:at], open); !ok {
+		return r, false
 	}
 	rest := line[at+len(recordStart):]
 	if r.micros, r.answered, rest, ok = duration(rest); !ok {

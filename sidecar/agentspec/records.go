@@ -1,8 +1,9 @@
 package agentspec
 
 // Records lets a proxy that can't export the metrics of package telemetry itself write a
-// line for each request and each TCP connection when it ends. The agent counts the lines and
-// serves the metrics at driver.MetricsPort, which the proxy must leave to it.
+// line for each request and each TCP connection when it ends, and while a connection is open.
+// The agent counts the lines and serves the metrics at driver.MetricsPort, which the proxy must
+// leave to it.
 //
 // The proxy writes either to File, or to both file descriptors EnvSpans and EnvRecords, which
 // are pipes. A line is
@@ -31,6 +32,15 @@ package agentspec
 //   - AUDIT is AuditDenied if the proxy would have refused the request or connection, had it
 //     enforced the rules that it only audits. Any other text means nothing.
 //
+// If a text of the form "connection=ID;TARGET;STATE " precedes the record, there may be several
+// lines about the same connection, whose bytes are those since it began. The agent counts the
+// connection with the first one and the differences with the others:
+//
+//   - ID identifies the connection also after a restart of the proxy. It is two decimal numbers
+//     with a slash between them.
+//   - TARGET is not empty once the connection is forwarded. Lines before that are not counted.
+//   - STATE is Open while the connection is open. Any other one is that of its last line.
+//
 // If a text of the form "line=ID " precedes the record, the agent counts a line with the same
 // ID only once. A proxy that writes to pipes and would rather lose a line than wait writes
 // each line to both. An ID is two decimal numbers with a slash between them: the process and
@@ -42,6 +52,9 @@ type Records struct {
 	// Metrics is the URL of the proxy's own metrics, which must be on loopback. They are
 	// appended.
 	Metrics string `json:"metrics"`
+	// Open, if set, is the STATE of open connections. The proxy writes a line about them at
+	// least once a minute.
+	Open string `json:"open,omitempty"`
 	// Reasons translate a WHY. The first one that it contains counts.
 	Reasons []Reason `json:"reasons,omitempty"`
 }
