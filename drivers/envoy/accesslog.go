@@ -20,6 +20,8 @@ type logs struct {
 	records *accesslogv3.AccessLog
 	// lines has one JSON object per line on stdout.
 	lines *accesslogv3.AccessLog
+	// ofConnections is true if Envoy logs open connections, too, which have no lines.
+	ofConnections bool
 	// isError is true for those that always get a line. If it is nil, all are errors.
 	isError []*accesslogv3.AccessLogFilter
 }
@@ -36,20 +38,35 @@ func logsOf(from direction, record string) logs {
 	}
 }
 
+// connectionLogs returns the logs of a TCP proxy.
+func connectionLogs(from direction, record string) logs {
+	of := logsOf(from, record)
+	of.records.Filter = whereConnectionsRead
+	of.ofConnections = true
+	return of
+}
+
 // accessLogs returns the logs of requests or connections: the records for the agent and, if
 // access logging is on, lines on stdout.
 func accessLogs(s *mesh.Settings, of logs) []*accesslogv3.AccessLog {
-	switch {
-	case !s.AccessLog.Enabled:
+	if !s.AccessLog.Enabled {
 		return []*accesslogv3.AccessLog{of.records}
-	case !s.AccessLog.IsSampled() || of.isError == nil:
+	}
+	var filters []*accesslogv3.AccessLogFilter
+	if of.ofConnections {
+		filters = append(filters, ended)
+	}
+	if s.AccessLog.IsSampled() && of.isError != nil {
+		some := of.isError
+		if s.AccessLog.Sampled > 0 {
+			some = append([]*accesslogv3.AccessLogFilter{share(s.AccessLog.Sampled)}, some...)
+		}
+		filters = append(filters, anyFilter(some...))
+	}
+	if len(filters) == 0 {
 		return []*accesslogv3.AccessLog{of.records, of.lines}
 	}
-	filters := of.isError
-	if s.AccessLog.Sampled > 0 {
-		filters = append([]*accesslogv3.AccessLogFilter{share(s.AccessLog.Sampled)}, filters...)
-	}
-	return []*accesslogv3.AccessLog{of.records, logIf(anyFilter(filters...), of.lines)}
+	return []*accesslogv3.AccessLog{of.records, logIf(allFilters(filters...), of.lines)}
 }
 
 // logIf returns a log with a filter.
@@ -96,6 +113,10 @@ func anyFilter(filters ...*accesslogv3.AccessLogFilter) *accesslogv3.AccessLogFi
 }
 
 func allFilters(filters ...*accesslogv3.AccessLogFilter) *accesslogv3.AccessLogFilter {
+	if len(filters) == 1 {
+		// Envoy requires two.
+		return filters[0]
+	}
 	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{AndFilter: &accesslogv3.AndFilter{Filters: filters}}}
 }
 

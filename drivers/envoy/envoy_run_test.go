@@ -27,8 +27,8 @@ import (
 // connections needs privileges that a test may not have.
 type runningEnvoy struct {
 	address string
-	// output is the file with its standard output.
-	output string
+	// output is the file with its standard output, and records that with its records.
+	output, records string
 }
 
 // startEnvoy runs an Envoy with the listener "outbound" or "inbound" of the View's
@@ -48,6 +48,7 @@ func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvo
 	static = bytes.ReplaceAll(static, []byte(driver.IdentityDir), []byte(dir))
 	var form struct {
 		Admin     tree `json:"admin"`
+		Runtime   tree `json:"layered_runtime"`
 		Resources struct {
 			Listeners []tree `json:"listeners"`
 			Clusters  []tree `json:"clusters"`
@@ -60,6 +61,7 @@ func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvo
 	anyPort := tree{"socket_address": tree{"address": "127.0.0.1", "port_value": 0}}
 	adminFile := filepath.Join(dir, "admin")
 	form.Admin = tree{"address": anyPort}
+	form.Runtime = tree{"layers": []tree{{"name": "static", "static_layer": tree{recordsKey: 100, openKey: 100, "re2.max_program_size.error_level": 32768}}}}
 	var listeners []tree
 	for _, l := range form.Resources.Listeners {
 		switch l["name"] {
@@ -81,7 +83,8 @@ func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvo
 		t.Fatal(err)
 	}
 	// A pod has the folder of the records, but the machine of the test has not.
-	content = bytes.ReplaceAll(content, []byte(recordsFile), []byte(filepath.Join(dir, "records")))
+	records := filepath.Join(dir, "records")
+	content = bytes.ReplaceAll(content, []byte(recordsFile), []byte(records))
 	file := filepath.Join(dir, "envoy.json")
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
@@ -111,7 +114,7 @@ func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvo
 			t.Log(log.String())
 		}
 	})
-	return runningEnvoy{address: listeningAddress(t, adminFile, listener, ended), output: output.Name()}
+	return runningEnvoy{address: listeningAddress(t, adminFile, listener, ended), output: output.Name(), records: records}
 }
 
 // listeningAddress waits until Envoy is ready and returns the listener's address.

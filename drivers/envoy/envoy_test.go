@@ -112,7 +112,8 @@ func TestBootstrap(t *testing.T) {
 	if spec.Secrets == nil || !strings.Contains(text, "pipe: {path: "+spec.Secrets.Socket+"}") {
 		t.Errorf("the agent serves secrets at %v, which is missing in:\n%s", spec.Secrets, text)
 	}
-	if r := spec.Records; r == nil || r.Metrics != fmt.Sprintf("http://127.0.0.1:%d%s", driver.AdminPort, driver.MetricsPath) || !strings.Contains(text, "outrigger.records: 100") {
+	if r := spec.Records; r == nil || r.Metrics != fmt.Sprintf("http://127.0.0.1:%d%s", driver.AdminPort, driver.MetricsPath) || r.Open != "TcpPeriodic" ||
+		!strings.Contains(text, "outrigger.records: 100") || !strings.Contains(text, "outrigger.records_of_open_connections: 100") {
 		t.Errorf("the agent counts %v, and the bootstrap is:\n%s", r, text)
 	}
 	if !strings.Contains(text, "address: outrigger-controller.osm-system.svc, port_value: 15128") {

@@ -64,9 +64,12 @@ func newNetworkFilter(f *listenerv3.Filter) networkFilter {
 	}
 }
 
-// tcpDefaults disables the idle timeout, which is an hour by default.
+// tcpDefaults disables the idle timeout, which is an hour by default, and logs open connections.
 func tcpDefaults(logs []*accesslogv3.AccessLog) *tcpv3.TcpProxy {
-	return &tcpv3.TcpProxy{IdleTimeout: noTimeout, AccessLog: logs}
+	return &tcpv3.TcpProxy{
+		IdleTimeout: noTimeout, AccessLog: logs,
+		AccessLogOptions: &tcpv3.TcpProxy_TcpAccessLogOptions{AccessLogFlushInterval: durationpb.New(openInterval)},
+	}
 }
 
 // destination returns the listener of a Destination and, for HTTP, its routes.
