@@ -93,6 +93,10 @@ const (
 	FeatureEgressTLS  Feature = "EgressTLS"
 	FeatureEgressTCP  Feature = "EgressTCP"
 
+	// FeatureOpenConnections counts TCP connections and their bytes while they are open, at most
+	// ten seconds late, and not only when they end. No View requires it, since it changes no
+	// traffic.
+	FeatureOpenConnections Feature = "OpenConnections"
 	// FeatureAccessLogs writes one JSON object per request and connection.
 	FeatureAccessLogs Feature = "AccessLogs"
 	// FeatureAccessLogSampling limits them to errors and a share of the others (AccessLog's
@@ -113,6 +117,6 @@ func Features() []Feature {
 		FeatureRetries, FeatureRetryCodes, FeatureRetryBackoff, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
 		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureAudit, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP,
-		FeatureAccessLogs, FeatureAccessLogSampling, FeatureZipkinTracing, FeatureOTLPTracing, FeaturePlaintextMesh,
+		FeatureOpenConnections, FeatureAccessLogs, FeatureAccessLogSampling, FeatureZipkinTracing, FeatureOTLPTracing, FeaturePlaintextMesh,
 	}
 }

@@ -7,8 +7,8 @@ import (
 
 // Needs returns the features that the View requires, in the order of Features. It defines
 // what each Feature means: a proxy with all of them can implement the whole View.
-// FeatureWebSocket is never returned, since applications require it and Views do not. The
-// cost is linear in the size of the View.
+// FeatureWebSocket and FeatureOpenConnections are never returned, since Views do not require
+// them. The cost is linear in the size of the View.
 func (v *View) Needs() []Feature {
 	var n needs
 	n.add(v.Settings.Needs(v.Proxy.Plaintext)...)

@@ -9,6 +9,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
@@ -81,4 +82,13 @@ func (Driver) SidecarImage(os string) string {
 func (Driver) TranslatesIPv6() bool { return true }
 
 // Features returns the features that HAProxy supports. README.md lists the differences.
-func (Driver) Features() []mesh.Feature { return mesh.Features() }
+func (Driver) Features() []mesh.Feature {
+	return slices.DeleteFunc(mesh.Features(), func(f mesh.Feature) bool { return f == mesh.FeatureOpenConnections })
+}
+
+// Lacks describes what happens instead.
+func (Driver) Lacks() map[mesh.Feature]string {
+	return map[mesh.Feature]string{
+		mesh.FeatureOpenConnections: "connections and their bytes are counted when they end: HAProxy 2.6 writes no line before",
+	}
+}

@@ -241,6 +241,7 @@ func TestMeasure(t *testing.T) {
 var meanings = map[mesh.Feature]string{
 	mesh.FeatureHTTP2:                 "HTTP/2 and gRPC, with streams and trailers",
 	mesh.FeatureWebSocket:             "upgraded connections",
+	mesh.FeatureOpenConnections:       "[metrics](metrics.md) of TCP connections while they are open",
 	mesh.FeatureServerFirst:           "TCP where the server sends first",
 	mesh.FeatureIPv6:                  "services, endpoints and peers with IPv6 addresses",
 	mesh.FeatureExternalNames:         "splits to an ExternalName service",

@@ -15,7 +15,7 @@ func TestVariants(t *testing.T) {
 	if needs := plain().view().Needs(); len(needs) > 0 {
 		t.Errorf("a plain View requires %v", needs)
 	}
-	asked := map[mesh.Feature]bool{mesh.FeatureWebSocket: true}
+	asked := map[mesh.Feature]bool{mesh.FeatureWebSocket: true, mesh.FeatureOpenConnections: true}
 	for _, v := range variants() {
 		asked[v.feature] = true
 		base := v.view(nil).Needs()

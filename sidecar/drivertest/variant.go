@@ -31,8 +31,8 @@ type variant struct {
 	alone bool
 }
 
-// variants returns the ways to require features. FeatureWebSocket has none, since no
-// View requires it.
+// variants returns the ways to require features. FeatureWebSocket and FeatureOpenConnections
+// have none, since no View requires them.
 func variants() []variant {
 	return slices.Concat(protocolVariants(), matchVariants(), filterVariants(), policyVariants(), limitVariants(), auditVariants(), edgeVariants(), settingsVariants())
 }

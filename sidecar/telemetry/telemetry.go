@@ -104,9 +104,9 @@ var metrics = []Metric{
 	{RequestBytes, Counter, "Bytes of HTTP requests.", nil},
 	{ResponseBytes, Counter, "Bytes of HTTP answers.", nil},
 	{Retries, Counter, "Repetitions of HTTP requests by the client's sidecar.", nil},
-	{Connections, Counter, "TCP connections that were forwarded, when they end.", []string{LabelTLS}},
-	{ReceivedBytes, Counter, "Bytes that clients have sent in TCP connections, when these end.", nil},
-	{SentBytes, Counter, "Bytes that servers have sent in TCP connections, when these end.", nil},
+	{Connections, Counter, "TCP connections that were forwarded.", []string{LabelTLS}},
+	{ReceivedBytes, Counter, "Bytes that clients have sent in TCP connections.", nil},
+	{SentBytes, Counter, "Bytes that servers have sent in TCP connections.", nil},
 	{Denied, Counter, "Requests and connections that the sidecar itself has refused, by reason.", []string{LabelReason}},
 	{AuditDenied, Counter, "Requests and connections that pass the access rules of permissive mode and would not pass the audited ones, by reason.", []string{LabelReason}},
 }

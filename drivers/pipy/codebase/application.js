@@ -14,9 +14,11 @@ var SOL_IP = 0, IP_BIND_ADDRESS_NO_PORT = 24
 var $call
 
 // newCall returns a call to the address and port. The head is that of the request, if
-// there is one. The call is broken if an answer that has begun can't be completed.
+// there is one. The call is broken if an answer that has begun can't be completed. Its
+// onConnected, if set, is called with it. It must not be a closure over the call's connection,
+// which PipyJS would never free.
 export function newCall(address, port, head, http2) {
-  return { address, port, head, http2, outbound: null, connected: false, failure: '', host: hostPort(address, port), received: 0, sent: 0, body: 0, skipped: false, answered: false, ended: false, broken: false, status: 0, answerHead: null, trailers: null }
+  return { address, port, head, http2, outbound: null, connected: false, onConnected: null, caller: null, counts: null, failure: '', host: hostPort(address, port), received: 0, sent: 0, body: 0, skipped: false, answered: false, ended: false, broken: false, status: 0, answerHead: null, trailers: null }
 }
 
 var connectOptions = {
@@ -37,6 +39,7 @@ function follow(call, outbound) {
     case 'connected':
       call.connected = true
       call.outbound = outbound
+      if (call.onConnected) call.onConnected(call)
       break
     case 'closed':
       if (!call.connected) call.failure = 'connection failure'
@@ -54,10 +57,20 @@ export var stream = pipeline($=>$
       return new Data
     }
   )
-  .handleData(data => void ($call.received += data.size))
+  .handleData(data => received($call, data.size))
   .connect(() => $call.host, connectOptions)
-  .handleData(data => void ($call.sent += data.size))
+  .handleData(data => sent($call, data.size))
 )
+
+function received(call, size) {
+  call.received += size
+  if (call.counts) call.counts.received.value += size
+}
+
+function sent(call, size) {
+  call.sent += size
+  if (call.counts) call.counts.sent.value += size
+}
 
 // exchange forwards a request and its answer. It is started with a call. An answer that
 // the application leaves incomplete stays incomplete.

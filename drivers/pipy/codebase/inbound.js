@@ -281,21 +281,30 @@ function mayConnect(connection) {
 }
 
 function callOf(connection) {
-  if (!connection.call) connection.call = newCall(connection.address, connection.number, null, false)
-  return connection.call
+  if (connection.call) return connection.call
+  var call = newCall(connection.address, connection.number, null, false)
+  call.caller = callerOf(connection)
+  call.onConnected = forwarded
+  return connection.call = call
 }
 
-// countInbound counts a connection that is over, unless its requests are counted. It returns
-// the reason if it was refused, or ''.
-function countInbound(connection, call) {
+// callerOf returns what is counted of a connection's client.
+function callerOf(connection) {
   var peer = connection.peer
   var tls = !connection.secured ? 'none' : peer ? 'mutual' : 'tls'
-  var counted = { reporter: 'destination', peer, service: '', tls, audited: connection.audited }
-  if (call && call.connected) {
-    countConnection({ ...counted, received: call.received, sent: call.sent })
-    return ''
-  }
-  return countRefusal({ ...counted, details: connection.refused, failure: connection.failure, flags: call ? 'UF' : '' })
+  return { reporter: 'destination', peer, service: '', tls, audited: connection.audited }
+}
+
+// forwarded counts a connection that has reached the application.
+function forwarded(call) {
+  call.counts = countConnection({ ...call.caller, received: call.received, sent: call.sent })
+}
+
+// refusalOf counts a connection that is over and was not forwarded, unless its requests are
+// counted. It returns the reason if it was refused, or ''.
+function refusalOf(connection, call) {
+  if (call && call.connected) return ''
+  return countRefusal({ ...callerOf(connection), details: connection.refused, failure: connection.failure, flags: call ? 'UF' : '' })
 }
 
 // ended counts and logs a connection. Connections with requests are logged by request.
@@ -313,7 +322,7 @@ function ended(connection) {
     count('envoy_cluster_upstream_cx_tx_bytes_total', labels, call.received)
     if (call.failure) count('envoy_cluster_upstream_cx_connect_fail', labels)
   }
-  var reason = settings() ? countInbound(connection, call) : ''
+  var reason = settings() ? refusalOf(connection, call) : ''
   if (!reason && (connection.http || connection.received === 0 && !call)) return
   log({
     bytes_received: call ? call.received : connection.received,

@@ -70,7 +70,7 @@ export function connectionEnded(connection) {
     count('envoy_cluster_upstream_cx_tx_bytes_total', labels, t.sent)
     if (t.failure) count('envoy_cluster_upstream_cx_connect_fail', labels)
   }
-  var reason = settings() ? countOutbound(connection, t) : ''
+  var reason = settings() ? refusalOf(t) : ''
   log({
     bytes_received: t ? t.sent : 0,
     bytes_sent: t ? t.received : 0,
@@ -87,14 +87,24 @@ export function connectionEnded(connection) {
   })
 }
 
-// countOutbound counts a connection that is over. It returns the reason if it was refused, or ''.
-function countOutbound(connection, t) {
-  var service = t && t.backend && backend(t.backend.name) ? t.backend.name : ''
-  if (t && t.session && t.session.opened) {
-    var peer = t.endpoint.serverName ? spiffe(t.endpoint.serverName, settings().trustDomain) : ''
-    countConnection({ reporter: 'source', peer, service, tls: t.endpoint.serverName ? 'mutual' : 'none', received: t.sent, sent: t.received })
-    return ''
-  }
+// connectionOpened is called when a connection has reached its endpoint, and counts it. It returns
+// the counters of the bytes that follow.
+export function connectionOpened(t) {
+  var name = t.endpoint.serverName
+  return countConnection({
+    reporter: 'source', peer: name ? spiffe(name, settings().trustDomain) : '', service: serviceOf(t), tls: name ? 'mutual' : 'none',
+    received: t.sent, sent: t.received,
+  })
+}
+
+function serviceOf(t) {
+  return t && t.backend && backend(t.backend.name) ? t.backend.name : ''
+}
+
+// refusalOf counts a connection that is over and was not forwarded. It returns the reason if it
+// was refused, or ''.
+function refusalOf(t) {
+  if (t && t.session && t.session.opened) return ''
   var flag = t ? flags[t.failure] || 'UF' : ''
-  return countRefusal({ reporter: 'source', peer: '', service, details: t && t.backend ? '' : 'egress_denied', failure: '', flags: flag })
+  return countRefusal({ reporter: 'source', peer: '', service: serviceOf(t), details: t && t.backend ? '' : 'egress_denied', failure: '', flags: flag })
 }

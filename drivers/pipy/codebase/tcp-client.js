@@ -5,6 +5,7 @@
 
 import { choose, acquire, withdraw, observe } from './backend.js'
 import { close, carry } from './session.js'
+import { connectionOpened } from './outbound-log.js'
 
 var $tunnel
 
@@ -14,7 +15,7 @@ export function newTunnel(b, hash) {
   var endpoint = b && choose(b, hash)
   var t = {
     backend: b, endpoint, kind: 'tcp', granted, ended,
-    session: null, failure: endpoint ? '' : 'no endpoint', received: 0, sent: 0, left: false,
+    session: null, failure: endpoint ? '' : 'no endpoint', received: 0, sent: 0, counts: null, left: false,
   }
   if (!endpoint) return t
   acquire(t)
@@ -30,6 +31,12 @@ export function newTunnel(b, hash) {
 
 function granted(t, session) {
   t.session = session
+  session.onOpen = opened
+}
+
+function opened(session) {
+  var t = session.user
+  if (t) t.counts = connectionOpened(t)
 }
 
 function ended() {
@@ -38,11 +45,22 @@ function ended() {
 // tunnel forwards a connection. It is started with a result of newTunnel.
 export var tunnel = pipeline($=>$
   .onStart(t => void ($tunnel = t))
-  .handleData(data => void ($tunnel.sent += data.size))
+  .handleData(data => sent($tunnel, data.size))
   .pipe(() => $tunnel.session ? carry : closed, () => [$tunnel.session])
-  .handleData(data => void ($tunnel.received += data.size))
+  .handleData(data => received($tunnel, data.size))
   .onEnd(() => leave($tunnel))
 )
+
+// What a tunnel sends has been received from the client.
+function sent(t, size) {
+  t.sent += size
+  if (t.counts) t.counts.received.value += size
+}
+
+function received(t, size) {
+  t.received += size
+  if (t.counts) t.counts.sent.value += size
+}
 
 var closed = pipeline($=>$
   .replaceStreamStart(() => new StreamEnd('ConnectionReset'))

@@ -13,9 +13,9 @@ describe({
   outrigger_request_bytes_total: 'Bytes of HTTP requests.',
   outrigger_response_bytes_total: 'Bytes of HTTP answers.',
   outrigger_retries_total: 'Repetitions of HTTP requests by the client\'s sidecar.',
-  outrigger_tcp_connections_total: 'TCP connections that were forwarded, when they end.',
-  outrigger_tcp_received_bytes_total: 'Bytes that clients have sent in TCP connections, when these end.',
-  outrigger_tcp_sent_bytes_total: 'Bytes that servers have sent in TCP connections, when these end.',
+  outrigger_tcp_connections_total: 'TCP connections that were forwarded.',
+  outrigger_tcp_received_bytes_total: 'Bytes that clients have sent in TCP connections.',
+  outrigger_tcp_sent_bytes_total: 'Bytes that servers have sent in TCP connections.',
   outrigger_denied_total: 'Requests and connections that the sidecar itself has refused, by reason.',
   outrigger_audit_denied_total: 'Requests and connections that pass the access rules of permissive mode and would not pass the audited ones, by reason.',
 })
@@ -140,7 +140,8 @@ export function countRequest(r) {
   return reason
 }
 
-// Counts a TCP connection that has ended.
+// Counts a TCP connection once it is forwarded, with the bytes so far, and returns the counters
+// for those that follow.
 export function countConnection(c) {
   var edge = edgeOf(c.reporter, 'tcp', c.peer, c.service)
   outcome(edge, 'outrigger_tcp_connections_total', c.tls, { tls: c.tls }).value++
@@ -148,6 +149,7 @@ export function countConnection(c) {
   sums.received.value += c.received
   sums.sent.value += c.sent
   if (c.audited) auditDeny(edge, c.tls)
+  return sums
 }
 
 // Counts a connection that was not forwarded: as refused if the details or flags say so, and

@@ -1,6 +1,7 @@
 package behaviour
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -111,19 +112,23 @@ func (w *testMesh) counts(t *testing.T, do func(), want ...counted) {
 		}
 	}
 	do()
-	w.eventuallyWithin(t, time.Minute, func() error {
-		now := map[string]page{}
-		var problems []error
-		for _, c := range want {
-			if now[c.pod] == nil {
-				now[c.pod] = w.metrics(t, c.pod)
-			}
-			if grown := now[c.pod].sum(c.name, c.labels) - before[c.pod].sum(c.name, c.labels); grown != c.by {
-				problems = append(problems, fmt.Errorf("%s%v of %s has grown by %v, want %v; there are %v", c.name, c.labels, c.pod, grown, c.by, now[c.pod].grown(before[c.pod])))
-			}
+	w.eventuallyWithin(t, time.Minute, func() error { return w.haveGrown(t, before, want...) })
+}
+
+// haveGrown compares the metrics of pods with those before.
+func (w *testMesh) haveGrown(t *testing.T, before map[string]page, want ...counted) error {
+	t.Helper()
+	now := map[string]page{}
+	var problems []error
+	for _, c := range want {
+		if now[c.pod] == nil {
+			now[c.pod] = w.metrics(t, c.pod)
 		}
-		return errors.Join(problems...)
-	})
+		if grown := now[c.pod].sum(c.name, c.labels) - before[c.pod].sum(c.name, c.labels); grown != c.by {
+			problems = append(problems, fmt.Errorf("%s%v of %s has grown by %v, want %v; there are %v", c.name, c.labels, c.pod, grown, c.by, now[c.pod].grown(before[c.pod])))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // grown lists the samples of all proxies that have grown.
@@ -240,6 +245,58 @@ func testCounts(t *testing.T, w *testMesh) {
 		counted{client, telemetry.SentBytes, source, 20},
 		counted{server, telemetry.SentBytes, destination, 20},
 	)
+}
+
+// testCountsOfOpenConnections reads the counts while a connection is open, and after it.
+func testCountsOfOpenConnections(t *testing.T, w *testMesh) {
+	const client, server = "users/web", "shop/cart-v1"
+	const late = 10 * time.Second
+	if got, err := line(w.pod(t, client), "cart-v1.shop:9000", "echo\n"); err != nil || got != "echo\n" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	before := map[string]page{client: w.quietMetrics(t, client), server: w.quietMetrics(t, server)}
+	source, destination := w.ends(telemetry.TCP)
+	mutual := []string{telemetry.LabelTLS, telemetry.MutualTLS}
+	expect := func(within time.Duration, bytes float64) {
+		t.Helper()
+		w.eventuallyWithin(t, within, func() error {
+			return w.haveGrown(t, before,
+				counted{client, telemetry.Connections, labelled(source, mutual...), 1},
+				counted{client, telemetry.ReceivedBytes, source, bytes},
+				counted{client, telemetry.SentBytes, source, bytes},
+				counted{server, telemetry.Connections, labelled(destination, mutual...), 1},
+				counted{server, telemetry.ReceivedBytes, destination, bytes},
+				counted{server, telemetry.SentBytes, destination, bytes},
+			)
+		})
+	}
+	conn, err := w.pod(t, client).Dial(t.Context(), "tcp", "cart-v1.shop:9000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	reader := bufio.NewReader(conn)
+	echo := func(text string) {
+		t.Helper()
+		if _, err := io.WriteString(conn, text); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := reader.ReadString('\n'); err != nil || got != text {
+			t.Fatalf("%d bytes come back, %v, want %d", len(got), err, len(text))
+		}
+	}
+	echo(strings.Repeat("a", 99) + "\n")
+	expect(late, 100)
+	echo(strings.Repeat("b", 99_899) + "\n")
+	expect(late, 100_000)
+	echo("c\n")
+	conn.Close()
+	expect(time.Minute, 100_002)
+	time.Sleep(late)
+	if err := w.haveGrown(t, before, counted{client, telemetry.Connections, nil, 1}, counted{server, telemetry.Connections, nil, 1}); err != nil {
+		t.Error(err)
+	}
 }
 
 // once sends one request, which is counted.

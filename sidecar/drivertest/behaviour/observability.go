@@ -19,6 +19,7 @@ import (
 var observability = []Row{
 	{"Probes through the agent", "The agent answers the kubelet's HTTP, HTTPS, TCP and gRPC probes of every container by probing the application.", ofEvery, testProbes},
 	{"Counts of requests", "Both sidecars count each request and connection exactly, with the other's identity, under the names that are the same for every proxy.", ofEvery, testCounts},
+	{"Counts of open connections", "Both sidecars count a TCP connection and its bytes at most ten seconds late while it is open, and nothing twice when it ends.", ofBoth(mesh.FeatureOpenConnections), testCountsOfOpenConnections},
 	{"Counts of gRPC", "Both sidecars count each call of gRPC as one.", ofBoth(mesh.FeatureHTTP2), testCountsOfGRPC},
 	{"Counts of refusals", "A sidecar counts each request and connection that it refuses, with the reason and, where the caller is verified, its identity.", ofEvery, testDenials},
 	{"Audit of policies", "In permissive mode a server's sidecar counts each request and connection that audited policies would refuse, and lets it through. What they allow is not counted.", ofServer(mesh.FeatureAudit), testAudit},
