@@ -38,6 +38,14 @@ var template string
 // the pod's CPU limit and so can't come from the controller.
 const threadsFile, threads = driver.RunDir + "/threads.cfg", "global\n  nbthread ${" + agentspec.EnvConcurrency + "}\n"
 
+// reasons translate how HAProxy says that a connection or request has ended, if no rule has set
+// a reason: no server was reached, or none in time, or the request is malformed.
+var reasons = []agentspec.Reason{
+	{Text: " SC ", Reason: telemetry.ReasonNoEndpoint},
+	{Text: " sC ", Reason: telemetry.ReasonNoEndpoint},
+	{Text: " PR 400", Reason: telemetry.ReasonInvalidRequest},
+}
+
 func init() { sidecar.Register(name, Driver{}) }
 
 // Driver implements driver.Driver.
@@ -61,7 +69,7 @@ func (Driver) Patch(ctx context.Context) error {
 		},
 		Reload:   &agentspec.Reload{Signal: "USR2", Workers: true},
 		Spans:    &agentspec.Spans{Collector: collectorFile},
-		Records:  &agentspec.Records{Metrics: "http://127.0.0.1:15000/stats/prometheus", Reasons: []agentspec.Reason{{Text: " SC ", Reason: telemetry.ReasonNoEndpoint}, {Text: " PR 400", Reason: telemetry.ReasonInvalidRequest}}},
+		Records:  &agentspec.Records{Metrics: "http://127.0.0.1:15000/stats/prometheus", Reasons: reasons},
 		ReadyURL: "http://127.0.0.1:15000/ready",
 		Drain:    &agentspec.Drain{Seconds: 5},
 	})
