@@ -87,7 +87,7 @@ func strictPlaintext(f *Facts, r *report) {
 		return "find the callers with 'outrigger check-inject', and inject a sidecar into them; what an IngressBackend allows stays allowed. Or " + stayPermissive
 	})
 	if len(r.findings) == 0 {
-		r.ok("no plaintext was counted; TCP connections that are still open are not counted")
+		r.ok("no plaintext was counted; HAProxy does not count TCP connections that are still open")
 	}
 }
 

@@ -96,7 +96,8 @@ the pods that they call only.
   SUCCESS     requests that were answered, neither with a status of 500 or above nor with a
               gRPC status that means a failure of the server
   P50 ...     time that 50%, 95% and 99% of the requests did not exceed
-  CONN/S      TCP connections per second, which are counted when they end
+  CONN/S      TCP connections per second. They count when they begin, those through HAProxy
+              when they end
   RECEIVED/S  bytes per second from callers, and SENT/S to callers
   MTLS        requests and connections with mutual TLS
   DENIED/S    requests and connections per second that the sidecar has refused

@@ -25,7 +25,7 @@ func meshDashboard() *Dashboard {
 	d.stat("Latency, p99", "99 of 100 requests were answered within this time.", unitSeconds, quantile(0.99, telemetry.RequestDuration, window, at))
 	d.stat("Mutual TLS", "The share of requests over mutual TLS of the mesh.", unitShare,
 		fmt.Sprintf("(%s or 0 * %s) / %s", requests(window, append([]string{is(telemetry.LabelTLS, telemetry.MutualTLS)}, at...)), requests(window, at), requests(window, at)))
-	d.stat("TCP connections", "TCP connections that ended in a second, HTTP not included.", unitOps, orZero(sum(rate(series(telemetry.Connections, at...), window))))
+	d.stat("TCP connections", "TCP connections that began in a second, HTTP not included. HAProxy counts them when they end.", unitOps, orZero(sum(rate(series(telemetry.Connections, at...), window))))
 	d.stat("Refused", "Requests and connections that sidecars of clients and servers refused in a second.", unitOps, orZero(sum(rate(series(telemetry.Denied, chosen), window))))
 
 	d.row("Services")
@@ -52,8 +52,8 @@ func meshDashboard() *Dashboard {
 			"{{" + telemetry.LabelSourceNamespace + "}}/{{" + telemetry.LabelSourceServiceAccount + "}}"})
 
 	d.row("TCP and sidecar classes")
-	d.graph("TCP connections by service", "Connections that ended.", unitOps, query{sum(rate(series(telemetry.Connections, at...), window), service...), legend})
-	d.graph("TCP bytes", "Bytes of connections that ended.", unitByteRate,
+	d.graph("TCP connections by service", "Connections that began. HAProxy counts them when they end.", unitOps, query{sum(rate(series(telemetry.Connections, at...), window), service...), legend})
+	d.graph("TCP bytes", "Bytes of TCP connections. HAProxy counts them when connections end.", unitByteRate,
 		query{sum(rate(series(telemetry.ReceivedBytes, at...), window)), "sent by clients"},
 		query{sum(rate(series(telemetry.SentBytes, at...), window)), "sent by servers"})
 	d.graph("Requests by class of the client's sidecar", "", unitRequests, query{requests(window, at, telemetry.LabelClass), "{{" + telemetry.LabelClass + "}}"})

@@ -51,10 +51,10 @@ func workloadDashboard() *Dashboard {
 	d.graph("Latency by service, p99", "", unitSeconds, query{quantile(0.99, telemetry.RequestDuration, window, out, called...), legend(called)})
 
 	d.row("TCP")
-	d.graph("Connections", "Connections that ended.", unitOps,
+	d.graph("Connections", "Connections that began. HAProxy counts them when they end.", unitOps,
 		query{sum(rate(series(telemetry.Connections, in...), window)), "received"}, query{sum(rate(series(telemetry.Connections, out...), window)), "opened"})
-	d.graph("Bytes received", "Bytes that clients sent in connections that ended.", unitByteRate, query{sum(rate(series(telemetry.ReceivedBytes, in...), window)), "received"})
-	d.graph("Bytes answered", "Bytes that the workload sent to its clients in connections that ended.", unitByteRate, query{sum(rate(series(telemetry.SentBytes, in...), window)), "sent"})
+	d.graph("Bytes received", "Bytes that clients sent in connections. HAProxy counts them when a connection ends.", unitByteRate, query{sum(rate(series(telemetry.ReceivedBytes, in...), window)), "received"})
+	d.graph("Bytes answered", "Bytes that the workload sent to its clients in connections. HAProxy counts them when a connection ends.", unitByteRate, query{sum(rate(series(telemetry.SentBytes, in...), window)), "sent"})
 
 	d.row("Pods")
 	d.graph("Certificates by pod expire in", "", unitSeconds, query{series(metric.AgentCertificateExpiry, pods...) + " - time()", "{{" + labelPod + "}}"})
