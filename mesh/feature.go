@@ -1,5 +1,7 @@
 package mesh
 
+import "slices"
+
 // Feature is a capability that a View may require and that some proxies lack. Everything
 // else is mandatory for drivers: mTLS between pods, access control by the caller's
 // identity, HTTP/1.1 and TCP, routes and weights, and denying what the proxy can't
@@ -108,6 +110,14 @@ const (
 	// FeaturePlaintextMesh is a class whose pods don't use mesh TLS (Proxy.Plaintext).
 	FeaturePlaintextMesh Feature = "PlaintextMesh"
 )
+
+// FeaturesWithout returns all features but those that a driver lacks.
+func FeaturesWithout(lacks map[Feature]string) []Feature {
+	return slices.DeleteFunc(Features(), func(f Feature) bool {
+		_, isLacking := lacks[f]
+		return isLacking
+	})
+}
 
 // Features returns all features in the order used in the documentation.
 func Features() []Feature {

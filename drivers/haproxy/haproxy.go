@@ -9,13 +9,14 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"slices"
 
+	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
+	"github.com/outrigger-mesh/outrigger/sidecar/repo"
 	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
@@ -38,13 +39,8 @@ var template string
 // the pod's CPU limit and so can't come from the controller.
 const threadsFile, threads = driver.RunDir + "/threads.cfg", "global\n  nbthread ${" + agentspec.EnvConcurrency + "}\n"
 
-// reasons translate how HAProxy says that a connection or request has ended, if no rule has set
-// a reason: no server was reached, or none in time, or the request is malformed.
-var reasons = []agentspec.Reason{
-	{Text: " SC ", Reason: telemetry.ReasonNoEndpoint},
-	{Text: " sC ", Reason: telemetry.ReasonNoEndpoint},
-	{Text: " PR 400", Reason: telemetry.ReasonInvalidRequest},
-}
+// reasons translate how connections and requests have ended: without a server, without one in time, or malformed.
+var reasons = []agentspec.Reason{{Text: " SC ", Reason: telemetry.ReasonNoEndpoint}, {Text: " sC ", Reason: telemetry.ReasonNoEndpoint}, {Text: " PR 400", Reason: telemetry.ReasonInvalidRequest}}
 
 func init() { sidecar.Register(name, Driver{}) }
 
@@ -90,13 +86,14 @@ func (Driver) SidecarImage(os string) string {
 func (Driver) TranslatesIPv6() bool { return true }
 
 // Features returns the features that HAProxy supports. README.md lists the differences.
-func (Driver) Features() []mesh.Feature {
-	return slices.DeleteFunc(mesh.Features(), func(f mesh.Feature) bool { return f == mesh.FeatureOpenConnections })
-}
+func (Driver) Features() []mesh.Feature { return mesh.FeaturesWithout(lacks) }
 
-// Lacks describes what happens instead.
-func (Driver) Lacks() map[mesh.Feature]string {
-	return map[mesh.Feature]string{
-		mesh.FeatureOpenConnections: "connections and their bytes are counted when they end: HAProxy 2.6 writes no line before",
-	}
+// Lacks describes what happens instead of the others.
+func (Driver) Lacks() map[mesh.Feature]string { return lacks }
+
+var lacks = map[mesh.Feature]string{mesh.FeatureOpenConnections: "connections and their bytes are counted when they end: HAProxy 2.6 writes no line before"}
+
+// Start serves the configurations to the agents on the ControllerContext's port, by default 6061, until ctx is done.
+func (d Driver) Start(ctx context.Context) (health.Probes, error) {
+	return repo.Start(ctx, repo.Service{Name: name, Port: defaultPort, DebugPath: "/debug/haproxy"}, repo.Options{Translator: d})
 }
