@@ -111,9 +111,8 @@ func (c *counter) addConnection(to *target, r *record) {
 	case !isKnown:
 		// What is refused ends with a line of its own. A connection without an entry must not be
 		// counted, since the next line would count it again.
-		isAudited := to.audit != ""
 		if r.state == stillOpen && to.requests == nil && to.reason == "" &&
-			c.open.begin(r.connection, openConnection{to: to, received: r.received, sent: r.sent, audited: isAudited}) {
+			c.open.begin(r.connection, openConnection{to: to, received: r.received, sent: r.sent, audited: to.audit != ""}) {
 			c.add(to, r)
 		}
 		return

@@ -76,17 +76,23 @@ func TestRefusedConnectionHasNoSecondCount(t *testing.T) {
 	c.count(connectionLine(1, "-", "Going", 0, 0, "inbound 0 - - -"))
 	c.count(connectionLine(1, "-", "Gone", 0, 0, "access"))
 	c.expect(t, "after the refusal", telemetry.Denied+`{"tcp",reason="access"} 1`)
+	c.count(connectionLine(2, "10.0.0.1:80", "Going", 1, 1, "access"))
+	c.expect(t, "before another refusal ends", telemetry.Denied+`{"tcp",reason="access"} 1`)
+	c.count(connectionLine(2, "10.0.0.1:80", "Gone", 1, 1, "access"))
+	c.expect(t, "after another refusal", telemetry.Denied+`{"tcp",reason="access"} 2`)
 }
 
 // TestAuditOfOpenConnection counts what an audit says once, although it may come later than the
 // first line.
 func TestAuditOfOpenConnection(t *testing.T) {
 	c := newConnectionCounter()
-	for _, audit := range []string{"-", "denied", "denied"} {
-		c.count(connectionLine(1, "10.0.0.1:80", "Going", 0, 0, "-;"+audit))
+	for id, first := range []string{"-", "denied"} {
+		for _, audit := range []string{first, "denied", "denied"} {
+			c.count(connectionLine(id, "10.0.0.1:80", "Going", 0, 0, "-;"+audit))
+		}
+		c.count(connectionLine(id, "10.0.0.1:80", "Gone", 0, 0, "-;denied"))
 	}
-	c.count(connectionLine(1, "10.0.0.1:80", "Gone", 0, 0, "-;denied"))
-	c.expect(t, "at the end", append(connectionSamples(1, 0, 0), telemetry.AuditDenied+`{"tcp",reason="access"} 1`)...)
+	c.expect(t, "at the end", append(connectionSamples(2, 0, 0), telemetry.AuditDenied+`{"tcp",reason="access"} 2`)...)
 }
 
 // TestMalformedConnections are not counted.
