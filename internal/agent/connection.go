@@ -32,8 +32,11 @@ var connectionStart = []byte("connection=")
 // connectionOf returns the connection of a record and what it means for it. The text is what
 // precedes the record, and open the state of open connections.
 func connectionOf(text []byte, open string) (id lineNumber, state connectionState, ok bool) {
+	if open == "" {
+		return id, onlyLine, true
+	}
 	at := bytes.Index(text, connectionStart)
-	if at < 0 || open == "" {
+	if at < 0 {
 		return id, onlyLine, true
 	}
 	rest := text[at+len(connectionStart):]
