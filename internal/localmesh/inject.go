@@ -70,7 +70,7 @@ func (m *Mesh) read() (*desired, error) {
 		return nil, err
 	}
 	for _, pod := range cluster.Pods {
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || m.options.Starts != nil && !m.options.Starts(pod) {
 			continue
 		}
 		p := pod.DeepCopy()

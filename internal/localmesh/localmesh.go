@@ -57,6 +57,11 @@ type Options struct {
 	ClassicSidecars bool
 	// Hosts are additional host names for pods, besides those of services.
 	Hosts map[string][]netip.Addr
+	// Starts reports whether a pod of the manifests is started. The controller sees the
+	// others too, so they can be the endpoints of a large mesh. Nil starts all pods.
+	Starts func(*corev1.Pod) bool
+	// Change, if set, may change a pod after its injection and before its start.
+	Change func(*corev1.Pod) error
 	// Output returns the writer for the output of a pod's container, and for that of the
 	// controller, whose pod is "MESH-NAMESPACE/outrigger-controller"; nil discards it.
 	Output func(pod, container string) io.Writer

@@ -150,6 +150,9 @@ func (m *Mesh) startPod(ctx context.Context, of *desired, d *desiredPod) error {
 	if err == nil {
 		err = m.useImages(pod)
 	}
+	if err == nil && m.options.Change != nil {
+		err = m.options.Change(pod)
+	}
 	if err != nil {
 		return err
 	}

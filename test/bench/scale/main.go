@@ -47,14 +47,14 @@ func main() {
 	flag.StringVar(&o.program, "controller", "", "the controller's program; the default is to build it")
 	flag.StringVar(&o.json, "json", "", "file for the results as JSON")
 	o.other.flags()
-	page := flag.String("page", "", "measure nothing, but write the results in the files of the arguments into this page")
+	toPage := flag.String("page", "", "measure nothing, but write the results in the files of the arguments into this page")
 	isFleet := flag.Bool("fleet", false, "be the proxies for another process of this program")
 	flag.Parse()
 	if *isFleet {
 		exit(runFleet(os.Stdin, os.Stdout))
 	}
-	if *page != "" {
-		exit(writePage(*page, flag.Args()))
+	if *toPage != "" {
+		exit(writePage(*toPage, flag.Args()))
 	}
 	// The API server's test environment logs by this.
 	ctrllog.SetLogger(logr.Discard())

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/test/bench/page"
+	"github.com/outrigger-mesh/outrigger/test/bench/process"
+)
+
+// tables returns the results in Markdown.
+func tables(r *Results) string {
+	var out strings.Builder
+	m := &r.Machine
+	fmt.Fprintf(&out, "\nOn %s: %d cores of %s, Linux %s, %d worker threads in each proxy, in %s. Load averages before: %s, after: %s.\n",
+		m.Time.Format(time.DateOnly), m.Cores, cmp.Or(m.Processor, "an unknown processor"), m.Kernel, r.Threads, r.Took.Round(time.Second), m.LoadBefore, m.LoadAfter)
+	for _, class := range slices.Sorted(maps.Keys(m.Versions)) {
+		fmt.Fprintf(&out, "%s: %s.\n", class, m.Versions[class])
+	}
+	r.classTable(&out)
+	for _, p := range protocols {
+		r.pairTable(&out, p)
+	}
+	for _, class := range r.stepClasses() {
+		r.stepTable(&out, class)
+	}
+	r.memoryTable(&out)
+	out.WriteString("\n")
+	return out.String()
+}
+
+func (l *Latency) path() string {
+	if l.Client == "" {
+		return noMesh
+	}
+	return l.Client + " to " + l.Server
+}
+
+// row writes a row of a table.
+func row(out *strings.Builder, cells ...string) {
+	out.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+}
+
+func head(out *strings.Builder, title string, cells ...string) {
+	fmt.Fprintf(out, "\n### %s\n\n", title)
+	row(out, cells...)
+	out.WriteString(strings.Repeat("|---", len(cells)) + "|\n")
+}
+
+// classTable has what differs between classes and does not depend on the other end.
+func (r *Results) classTable(out *strings.Builder) {
+	if len(r.Programs) == 0 {
+		return
+	}
+	head(out, "By class", "", "program", "start to ready, median", "longest")
+	for _, p := range r.Programs {
+		cells := []string{p.Name, page.Size(p.Size), "", ""}
+		for _, s := range r.Starts {
+			if s.Class == p.Name {
+				cells[2], cells[3] = page.Duration(s.Median), page.Duration(s.Max)
+			}
+		}
+		row(out, cells...)
+	}
+}
+
+// pairTable has a row for each pair and a column for each load of a protocol.
+func (r *Results) pairTable(out *strings.Builder, p protocol) {
+	rows := slices.DeleteFunc(slices.Clone(r.Pairs), func(l Latency) bool { return l.Protocol != p })
+	if len(rows) == 0 {
+		return
+	}
+	var loads []load
+	var paths []string
+	for i := range rows {
+		if l := rows[i].load(); !slices.Contains(loads, l) {
+			loads = append(loads, l)
+		}
+		if path := rows[i].path(); !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	slices.SortFunc(loads, func(a, b load) int {
+		return cmp.Or(cmp.Compare(b.rate, a.rate), cmp.Compare(a.connections, b.connections))
+	})
+	cells := []string{"client to server"}
+	for _, l := range loads {
+		cells = append(cells, l.title())
+	}
+	busy := loads[min(1, len(loads)-1)]
+	cells = append(cells, fmt.Sprintf("CPU of the client's sidecar (%s)", busy.title()), "of the server's")
+	head(out, string(p)+", by pair", cells...)
+	find := func(path string, l load) *Latency {
+		i := slices.IndexFunc(rows, func(r Latency) bool { return r.path() == path && r.load() == l })
+		if i < 0 {
+			return nil
+		}
+		return &rows[i]
+	}
+	for _, path := range paths {
+		cells := []string{path}
+		for _, l := range loads {
+			cells = append(cells, find(path, l).latency(find(noMesh, l)))
+		}
+		row(out, append(cells, find(path, busy).cpu()...)...)
+	}
+}
+
+func (l *Latency) load() load { return load{l.Protocol, l.Connections, l.Rate} }
+
+func (l load) title() string {
+	connections := fmt.Sprintf("%d connections", l.connections)
+	if l.connections == 1 {
+		connections = "1 connection"
+	}
+	if l.rate == 0 {
+		return connections + ", at the limit"
+	}
+	return fmt.Sprintf("%s, %d/s", connections, l.rate)
+}
+
+// latency returns p50 and p99, as differences from those of the other path.
+func (l *Latency) latency(from *Latency) string {
+	if l == nil {
+		return ""
+	}
+	if l.Failure != "" {
+		return "failed"
+	}
+	text := page.Duration(l.P50) + ", " + page.Duration(l.P99)
+	if from != nil && from != l {
+		text = added(l.P50, from.P50) + ", " + added(l.P99, from.P99)
+	}
+	if l.Rate == 0 || l.PerSecond < 0.95*float64(l.Rate) {
+		text += fmt.Sprintf(" (%.0f/s)", l.PerSecond)
+	}
+	return text
+}
+
+func added(d, from time.Duration) string {
+	if d < from {
+		return "-" + page.Duration(from-d)
+	}
+	return "+" + page.Duration(d-from)
+}
+
+// cpu returns the CPU time of the proxy and the agent at both ends, for each request.
+func (l *Latency) cpu() []string {
+	if l == nil || len(l.Sidecars) != 2 {
+		return []string{"", ""}
+	}
+	var cells []string
+	for _, u := range l.Sidecars {
+		cells = append(cells, fmt.Sprintf("%s, agent %s", page.Duration(u.ProxyCPU), page.Duration(u.AgentCPU)))
+	}
+	return cells
+}
+
+func (r *Results) stepClasses() []string {
+	var classes []string
+	for i := range r.Steps {
+		if !slices.Contains(classes, r.Steps[i].Class) {
+			classes = append(classes, r.Steps[i].Class)
+		}
+	}
+	return classes
+}
+
+// stepTable has a row for each step of a class.
+func (r *Results) stepTable(out *strings.Builder, class string) {
+	var names []string
+	var loads []load
+	found := make(map[string]map[load]*Latency)
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		if s.Class != class {
+			continue
+		}
+		if found[s.Name] == nil {
+			found[s.Name] = make(map[load]*Latency)
+			names = append(names, s.Name)
+		}
+		if !slices.Contains(loads, s.load()) {
+			loads = append(loads, s.load())
+		}
+		found[s.Name][s.load()] = &s.Latency
+	}
+	cells := []string{class}
+	for _, l := range loads {
+		cells = append(cells, l.title())
+	}
+	busy := loads[min(1, len(loads)-1)]
+	head(out, class+", with one part after the other switched off", append(cells, fmt.Sprintf("CPU of the client's sidecar (%s)", busy.title()), "of the server's", "memory of the server's sidecar")...)
+	for _, name := range names {
+		cells := []string{name}
+		for _, l := range loads {
+			cells = append(cells, found[name][l].latency(found[noMesh][l]))
+		}
+		cells = append(cells, found[name][busy].cpu()...)
+		var memory string
+		if l := found[name][loads[len(loads)-1]]; l != nil && len(l.Sidecars) == 2 {
+			memory = fmt.Sprintf("%s, agent %s", memoryText(l.Sidecars[1].Proxy), memoryText(l.Sidecars[1].Agent))
+		}
+		row(out, append(cells, memory)...)
+	}
+	for _, l := range loads {
+		ours, minimal := found[noLogs][l], found[handWritten][l]
+		if l.rate == 0 && ours != nil && minimal != nil && minimal.P50 > 0 {
+			fmt.Fprintf(out, "\nWithout access logs, %s: p50 %s, hand-written %s (%+.0f%%).\n", l.title(), page.Duration(ours.P50), page.Duration(minimal.P50), 100*(float64(ours.P50)/float64(minimal.P50)-1))
+		}
+	}
+}
+
+func (r *Results) memoryTable(out *strings.Builder) {
+	if len(r.Memory) == 0 {
+		return
+	}
+	head(out, "Memory of an idle sidecar", "class", "mode", "services", "proxy: private, resident", "agent: private, resident")
+	for _, f := range r.Memory {
+		row(out, f.Class, string(f.Mode), fmt.Sprint(f.Services), memoryText(f.Proxy), memoryText(f.Agent))
+	}
+}
+
+// memoryText returns private and resident memory in MiB.
+func memoryText(m process.Memory) string {
+	return fmt.Sprintf("%.1f, %.1f MiB", float64(m.Anonymous)/(1<<20), float64(m.Resident)/(1<<20))
+}
