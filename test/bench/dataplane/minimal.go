@@ -1,7 +1,7 @@
 package main
 
 import (
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -15,16 +15,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// The hand-written configurations: what an administrator would write for one client and one
-// server with HTTP and mTLS, and nothing else.
-var (
-	//go:embed minimal/envoy.yaml
-	minimalEnvoy string
-	//go:embed minimal/haproxy.cfg
-	minimalHAProxy string
-	//go:embed minimal/pipy.js
-	minimalPipy string
-)
+// handWrittenFiles are the hand-written configurations: what an administrator would write for
+// one client and one server with HTTP and mTLS, and nothing else.
+//
+//go:embed minimal
+var handWrittenFiles embed.FS
 
 // minimal is a hand-written proxy.
 type minimal struct {
@@ -48,11 +43,12 @@ type minimalData struct {
 // spec replaces the proxy of a sidecar by the hand-written one. Everything else stays: the
 // container, its user, the certificates, and the agent, which does nothing for requests.
 func (m *minimal) spec(class string, threads int, s *agentspec.Spec) error {
-	text, ok := map[string]string{"envoy": minimalEnvoy, "haproxy": minimalHAProxy, "pipy": minimalPipy}[class]
-	if !ok {
+	name := map[string]string{"envoy": "envoy.yaml", "haproxy": "haproxy.cfg", "pipy": "pipy.js"}[class]
+	text, err := handWrittenFiles.ReadFile("minimal/" + name)
+	if name == "" || err != nil {
 		return fmt.Errorf("there is no hand-written configuration for the class %q", class)
 	}
-	parsed, err := template.New(class).Parse(text)
+	parsed, err := template.New(name).Parse(string(text))
 	if err != nil {
 		return err
 	}
@@ -60,7 +56,7 @@ func (m *minimal) spec(class string, threads int, s *agentspec.Spec) error {
 	if err := parsed.Execute(&config, minimalData{*m, driver.IdentityDir, driver.AdminPort, threads}); err != nil {
 		return err
 	}
-	file := path.Join(driver.RunDir, "minimal."+class)
+	file := path.Join(driver.RunDir, "minimal-"+name)
 	files := []agentspec.File{{Path: file, Content: config.String()}}
 	n := strconv.Itoa(threads)
 	command := map[string][]string{
@@ -83,12 +79,16 @@ func changeSpec(pod *corev1.Pod, change func(*agentspec.Spec) error) error {
 	return changeEnv(pod, "outrigger-proxy", agentspec.EnvSpec, change)
 }
 
-// disableRedirection leaves the pod's connections alone.
+// disableRedirection makes the init container copy the agent and write no rules, as in pods
+// that are injected without redirection.
 func disableRedirection(pod *corev1.Pod) error {
-	return changeEnv(pod, "outrigger-init", agentspec.EnvRedirection, func(r *agentspec.Redirection) error {
-		r.DisableInbound, r.DisableOutbound = true, true
-		return nil
-	})
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.Name == "outrigger-init" {
+			c.Command = []string{"/outrigger-agent", "copy"}
+			return nil
+		}
+	}
+	return fmt.Errorf("pod %s has no container outrigger-init", pod.Name)
 }
 
 // changeEnv changes an environment variable with JSON.

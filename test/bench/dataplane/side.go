@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -26,6 +25,7 @@ type side struct {
 	samples  samples
 	usage    []Usage
 	failures []string
+	counting counting
 }
 
 func (s *side) address(p protocol) string {
@@ -44,6 +44,9 @@ type timing struct {
 	rounds int
 	// each is the length of a round, and warm that of the unmeasured first one.
 	each, warm time.Duration
+	// after is how long CPU time is counted after a round: Envoy passes records to the agent
+	// once a second.
+	after time.Duration
 }
 
 // compare measures all sides with the load, in alternating rounds, so that other work of the
@@ -55,12 +58,12 @@ func compare(ctx context.Context, sides []*side, l load, t timing) error {
 		}
 	}()
 	for _, s := range sides {
-		s.samples, s.usage, s.failures = samples{}, make([]Usage, len(s.sidecars)), nil
+		s.samples, s.usage, s.failures, s.counting = samples{}, make([]Usage, len(s.sidecars)), nil, counting{}
 		s.do(ctx, func() error { return s.connect(ctx, l, t.warm) })
 	}
 	for range t.rounds {
 		for _, s := range sides {
-			s.do(ctx, func() error { return s.round(ctx, l, t.each) })
+			s.do(ctx, func() error { return s.round(ctx, l, t) })
 		}
 	}
 	for _, s := range sides {
@@ -102,26 +105,57 @@ func (s *side) disconnect() {
 	s.conns = nil
 }
 
-func (s *side) round(ctx context.Context, l load, d time.Duration) error {
-	all := make([]processes, len(s.sidecars))
-	for i, sidecar := range s.sidecars {
-		var err error
-		if all[i], err = sidecar.processes(); err != nil {
-			return err
-		}
-	}
-	if err := s.account(all, -1); err != nil {
+func (s *side) round(ctx context.Context, l load, t timing) error {
+	if err := s.count(); err != nil {
 		return err
 	}
-	measured, err := send(ctx, s.conns, l.rate, d)
+	measured, err := send(ctx, s.conns, l.rate, t.each)
 	s.samples.add(measured)
-	return errors.Join(err, s.account(all, 1))
+	s.counting.until = time.AfterFunc(t.after, func() { s.counting.done <- s.account(1) })
+	return err
+}
+
+// counting is the CPU time that is being counted.
+type counting struct {
+	all []processes
+	// until ends it, and done then gets the error.
+	until *time.Timer
+	done  chan error
+}
+
+// count begins to count CPU time, or goes on if the former round is still counted.
+func (s *side) count() error {
+	c := &s.counting
+	if c.until != nil && c.until.Stop() {
+		return nil
+	}
+	if err := s.counted(); err != nil {
+		return err
+	}
+	*c = counting{done: make(chan error, 1)}
+	for _, sidecar := range s.sidecars {
+		p, err := sidecar.processes()
+		if err != nil {
+			return err
+		}
+		c.all = append(c.all, p)
+	}
+	return s.account(-1)
+}
+
+// counted waits until the CPU time of the last round is counted.
+func (s *side) counted() error {
+	if s.counting.until == nil {
+		return nil
+	}
+	s.counting.until = nil
+	return <-s.counting.done
 }
 
 // account adds the CPU times that the processes have used, or subtracts them.
-func (s *side) account(all []processes, sign time.Duration) error {
-	for i := range all {
-		proxy, agent, err := all[i].cpu()
+func (s *side) account(sign time.Duration) error {
+	for i := range s.counting.all {
+		proxy, agent, err := s.counting.all[i].cpu()
 		if err != nil {
 			return err
 		}
@@ -133,6 +167,9 @@ func (s *side) account(all []processes, sign time.Duration) error {
 
 // remember keeps the memory of the sidecars, and divides their CPU time by the requests.
 func (s *side) remember() error {
+	if err := s.counted(); err != nil {
+		return err
+	}
 	for i, sidecar := range s.sidecars {
 		u := &s.usage[i]
 		var err error
