@@ -14,7 +14,7 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs in `make fuzz`; `make test` runs each for a few seconds.
 FUZZTIME ?= 60s
 
-.PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers prometheus prometheus-programs dashboard chromium test check fresh race cluster cluster-down e2e conformance conformance-all soak fuzz mutate explain bench bench-scale demo demo-inject demo-policy generate lint clean
+.PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers prometheus prometheus-programs dashboard chromium test check fresh race cluster cluster-down e2e conformance conformance-all soak fuzz mutate explain bench bench-scale bench-dataplane demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -139,13 +139,18 @@ bench: ## measure time, allocations, bytes and memory
 	go test -run='^$$' -bench=. -benchmem ./internal/inject/... ./internal/catalog ./internal/identity ./drivers/envoy ./sidecar/xds
 	go run ./test/bench
 	go run ./test/bench/agent
-	go run ./test/bench/hop
 
 # Arguments for test/bench/scale; -help lists them.
 SCALE ?=
 
 bench-scale: apiserver ## measure what changes cost the controller with up to 1,000 real clients and services (about 15 minutes)
 	go run ./test/bench/scale $(SCALE)
+
+# Arguments for test/bench/dataplane; -help lists them.
+DATAPLANE ?=
+
+bench-dataplane: proxies ## measure what sidecars of each class add to requests, their CPU and memory, beside hand-written proxies (about 20 minutes)
+	go run ./test/bench/dataplane $(DATAPLANE)
 
 # The sidecars of the demo: envoy, pipy, haproxy, or mixed for all three in one mesh.
 CLASS ?= envoy

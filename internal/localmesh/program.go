@@ -60,9 +60,9 @@ func BuildPrograms(ctx context.Context, dir, own string) (Programs, error) {
 	p := Programs{Outrigger: filepath.Join(dir, "outrigger"), Agent: filepath.Join(dir, "outrigger-agent")}
 	p.Proxies, p.Missing = FindProxies()
 	group, ctx := errgroup.WithContext(ctx)
-	// The agent runs in images without a C library.
+	// The agent runs in images without a C library. It is linked as for its image.
 	group.Go(func() error {
-		return compile(ctx, root, p.Agent, "./cmd/outrigger-agent", []string{"CGO_ENABLED=0"}, "-tags", "grpcnotrace")
+		return compile(ctx, root, p.Agent, "./cmd/outrigger-agent", []string{"CGO_ENABLED=0"}, "-tags", "grpcnotrace", "-ldflags", "-s -w")
 	})
 	info, err := os.Stat(own)
 	switch {

@@ -42,6 +42,8 @@ type plan struct {
 	starts  int
 	threads int
 	json    string
+	// inspect is that of bench.
+	inspect func(context.Context, map[mode]*localmesh.Mesh, []pair) error
 }
 
 // The parts, in the order in which they are measured.
@@ -173,7 +175,7 @@ func measure(ctx context.Context, p *plan, say func(string, ...any)) (results *R
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b := &bench{dir: dir, threads: p.threads, say: say}
+	b := &bench{dir: dir, threads: p.threads, say: say, inspect: p.inspect}
 	if b.programs, err = localmesh.BuildPrograms(ctx, dir, ""); err != nil {
 		return nil, err
 	}

@@ -122,6 +122,8 @@ type bench struct {
 	classes []string
 	say     func(format string, args ...any)
 	meshes  int
+	// inspect, if set, is called with the running pairs before they are measured.
+	inspect func(context.Context, map[mode]*localmesh.Mesh, []pair) error
 }
 
 // meshOptions are a mesh for withMesh.

@@ -17,12 +17,14 @@ type Latency struct {
 	// Rate is the planned rate in requests a second, 0 for as many as possible.
 	Rate int
 	// Failure says why there is no result.
-	Failure   string `json:",omitempty"`
+	Failure string `json:",omitempty"`
+	// Requests is how many were answered. The latencies contain those that were not sent
+	// because others took too long, with the time that they have waited.
 	Requests  int
 	PerSecond float64
 	P50, P99  time.Duration
-	// Sidecars are the usage of the client's and of the server's sidecar, CPU for each
-	// request.
+	// Sidecars are the usage of the client's and of the server's sidecar: CPU time for each
+	// request, and memory with the connections open.
 	Sidecars []Usage
 }
 
@@ -71,7 +73,7 @@ func (b *bench) pairs(ctx context.Context, loads []load, t timing, keep func([]L
 func (s *side) result(l load) Latency {
 	return Latency{
 		Protocol: l.protocol, Connections: l.connections, Rate: l.rate, Failure: s.failure(),
-		Requests: len(s.samples.latencies), PerSecond: s.samples.perSecond(),
+		Requests: s.samples.sent(), PerSecond: s.samples.perSecond(),
 		P50: s.samples.percentile(50), P99: s.samples.percentile(99), Sidecars: s.usage,
 	}
 }

@@ -68,6 +68,9 @@ func compare(ctx context.Context, sides []*side, l load, t timing) error {
 	}
 	for _, s := range sides {
 		s.do(ctx, s.remember)
+		if len(s.failures) > 0 {
+			s.usage = nil
+		}
 	}
 	return ctx.Err()
 }
@@ -176,7 +179,7 @@ func (s *side) remember() error {
 		if u.Proxy, u.Agent, err = sidecar.memory(); err != nil {
 			return err
 		}
-		n := time.Duration(max(len(s.samples.latencies), 1))
+		n := time.Duration(max(s.samples.sent(), 1))
 		u.ProxyCPU /= n
 		u.AgentCPU /= n
 	}

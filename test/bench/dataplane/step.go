@@ -92,6 +92,11 @@ func (b *bench) decompose(ctx context.Context, class string, loads []load, t tim
 			}
 			sides = append(sides, s)
 		}
+		if b.inspect != nil {
+			if err := b.inspect(ctx, meshes, pairs); err != nil {
+				return err
+			}
+		}
 		for _, l := range loads {
 			b.say("%s: %s, %d connections, %s", class, l.protocol, l.connections, rateText(l.rate))
 			if err := compare(ctx, sides, l, t); err != nil {

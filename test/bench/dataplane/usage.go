@@ -68,15 +68,9 @@ func (s *sidecar) memory() (proxy, agent process.Memory, err error) {
 	if err != nil {
 		return proxy, agent, err
 	}
-	for to, pids := range map[*process.Memory][]int{&proxy: p.proxy, &agent: p.agent} {
-		for _, pid := range pids {
-			m, err := process.MemoryOf(pid)
-			if err != nil {
-				return proxy, agent, err
-			}
-			to.Resident += m.Resident
-			to.Anonymous += m.Anonymous
-		}
+	if proxy, err = process.MemoryOfAll(p.proxy); err != nil {
+		return proxy, agent, err
 	}
-	return proxy, agent, nil
+	agent, err = process.MemoryOfAll(p.agent)
+	return proxy, agent, err
 }
