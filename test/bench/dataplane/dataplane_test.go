@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -142,12 +143,16 @@ func checkPage(t *testing.T, results *Results) {
 
 // inspectSteps sends requests through each pair, and looks at what the sidecars did.
 func inspectSteps(ctx context.Context, meshes map[mode]*localmesh.Mesh, pairs []pair) error {
-	var errs []error
+	errs := make([]error, len(pairs))
+	var group sync.WaitGroup
 	for i := range pairs {
-		if err := inspectStep(ctx, meshes[pairs[i].mode], &pairs[i]); err != nil {
-			errs = append(errs, fmt.Errorf("%s, %s: %w", pairs[i].client.class, pairs[i].name, err))
-		}
+		group.Go(func() {
+			if err := inspectStep(ctx, meshes[pairs[i].mode], &pairs[i]); err != nil {
+				errs[i] = fmt.Errorf("%s, %s: %w", pairs[i].client.class, pairs[i].name, err)
+			}
+		})
 	}
+	group.Wait()
 	return errors.Join(errs...)
 }
 
