@@ -11,10 +11,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
@@ -344,5 +347,45 @@ func testEnd(t *testing.T, m *localmesh.Mesh) {
 	}
 	if err := m.Close(); err != nil {
 		t.Errorf("closing again: %v", err)
+	}
+}
+
+// TestStartsAndChange leaves a pod out, and changes another one after its injection.
+func TestStartsAndChange(t *testing.T) {
+	m := newMesh(t, localmesh.Options{
+		Manifests: map[string]string{"mesh.yaml": meshConfig, "client.yaml": client, "server.yaml": server},
+		Starts:    func(pod *corev1.Pod) bool { return pod.Name != "server" },
+		Change: func(pod *corev1.Pod) error {
+			for i := range pod.Spec.InitContainers {
+				if c := &pod.Spec.InitContainers[i]; c.Name == "outrigger-proxy" {
+					c.Env = append(c.Env, corev1.EnvVar{Name: "OUTRIGGER_WORKLOAD", Value: "changed"})
+					return nil
+				}
+			}
+			return errors.New("there is no sidecar to change")
+		},
+	})
+	if got := m.Pods(); !slices.Equal(got, []string{"shop/client"}) {
+		t.Errorf("the pods are %v, want only shop/client", got)
+	}
+	sidecar := m.Pod("shop/client").Container("outrigger-proxy")
+	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", sidecar.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(environment), "\x00OUTRIGGER_WORKLOAD=changed\x00") {
+		t.Errorf("the sidecar's environment is %q, want the changed workload", environment)
+	}
+	// The controller sees the other one: the proxy tries to connect to it.
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		got, err := get(t.Context(), m.Pod("shop/client"), "http://server.shop/")
+		if err == nil && strings.HasPrefix(got, "503 upstream connect error") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a request to the pod that was not started gets %q, %v; want 503 and that connecting has failed", got, err)
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }

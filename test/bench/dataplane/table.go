@@ -51,21 +51,64 @@ func head(out *strings.Builder, title string, cells ...string) {
 	out.WriteString(strings.Repeat("|---", len(cells)) + "|\n")
 }
 
-// classTable has what differs between classes and does not depend on the other end.
+// classTable has a row for each class, with the same class at both ends.
 func (r *Results) classTable(out *strings.Builder) {
 	if len(r.Programs) == 0 {
 		return
 	}
-	head(out, "By class", "", "program", "start to ready, median", "longest")
+	l, services := r.typical()
+	head(out, "By class", "", "program", "start to ready: median, longest", fmt.Sprintf("private memory, %d services: proxy, agent", services),
+		"added by both sidecars: p50, p99 ("+l.title()+")", "CPU of the client's sidecar", "of the server's")
 	for _, p := range r.Programs {
-		cells := []string{p.Name, page.Size(p.Size), "", ""}
+		cells := []string{p.Name, page.Size(p.Size), "", "", "", "", ""}
 		for _, s := range r.Starts {
 			if s.Class == p.Name {
-				cells[2], cells[3] = page.Duration(s.Median), page.Duration(s.Max)
+				cells[2] = page.Duration(s.Median) + ", " + page.Duration(s.Max)
 			}
+		}
+		for _, f := range r.Memory {
+			if f.Class == p.Name && f.Services == services && f.Mode == permissive {
+				cells[3] = fmt.Sprintf("%.1f, %.1f MiB", mebibytes(f.Proxy.Anonymous), mebibytes(f.Agent.Anonymous))
+			}
+		}
+		if pair := r.pair(p.Name+" to "+p.Name, l); pair != nil {
+			cells[4] = pair.latency(r.pair(noMesh, l))
+			copy(cells[5:], pair.cpu())
 		}
 		row(out, cells...)
 	}
+}
+
+// typical returns the load and the number of services for the table of classes: HTTP/1.1 at
+// the fixed rate with the second smallest number of connections, and the smallest mesh.
+func (r *Results) typical() (load, int) {
+	var loads []load
+	for i := range r.Pairs {
+		if l := r.Pairs[i].load(); l.protocol == http1 && l.rate > 0 && !slices.Contains(loads, l) {
+			loads = append(loads, l)
+		}
+	}
+	slices.SortFunc(loads, func(a, b load) int { return cmp.Compare(a.connections, b.connections) })
+	typical := load{protocol: http1, connections: 16, rate: 1000}
+	if len(loads) > 0 {
+		typical = loads[min(1, len(loads)-1)]
+	}
+	services := 0
+	for _, f := range r.Memory {
+		if services == 0 || f.Services < services {
+			services = f.Services
+		}
+	}
+	return typical, services
+}
+
+func (r *Results) pair(path string, l load) *Latency {
+	for i := range r.Pairs {
+		if r.Pairs[i].path() == path && r.Pairs[i].load() == l {
+			return &r.Pairs[i]
+		}
+	}
+	return nil
 }
 
 // pairTable has a row for each pair and a column for each load of a protocol.
@@ -94,19 +137,12 @@ func (r *Results) pairTable(out *strings.Builder, p protocol) {
 	busy := loads[min(1, len(loads)-1)]
 	cells = append(cells, fmt.Sprintf("CPU of the client's sidecar (%s)", busy.title()), "of the server's")
 	head(out, string(p)+", by pair", cells...)
-	find := func(path string, l load) *Latency {
-		i := slices.IndexFunc(rows, func(r Latency) bool { return r.path() == path && r.load() == l })
-		if i < 0 {
-			return nil
-		}
-		return &rows[i]
-	}
 	for _, path := range paths {
 		cells := []string{path}
 		for _, l := range loads {
-			cells = append(cells, find(path, l).latency(find(noMesh, l)))
+			cells = append(cells, r.pair(path, l).latency(r.pair(noMesh, l)))
 		}
-		row(out, append(cells, find(path, busy).cpu()...)...)
+		row(out, append(cells, r.pair(path, busy).cpu()...)...)
 	}
 }
 
@@ -227,5 +263,7 @@ func (r *Results) memoryTable(out *strings.Builder) {
 
 // memoryText returns private and resident memory in MiB.
 func memoryText(m process.Memory) string {
-	return fmt.Sprintf("%.1f, %.1f MiB", float64(m.Anonymous)/(1<<20), float64(m.Resident)/(1<<20))
+	return fmt.Sprintf("%.1f, %.1f MiB", mebibytes(m.Anonymous), mebibytes(m.Resident))
 }
+
+func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
