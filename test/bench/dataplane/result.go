@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -37,6 +38,9 @@ type Machine struct {
 	Versions map[string]string
 }
 
+// versionNumber finds the version in what a proxy says about itself.
+var versionNumber = regexp.MustCompile(`\b\d+\.\d+\.\d+\b`)
+
 func machine(ctx context.Context, b *bench) (Machine, error) {
 	m := Machine{Time: time.Now().UTC().Round(time.Second), Cores: runtime.NumCPU(), LoadBefore: loadAverage(), Versions: make(map[string]string)}
 	info, err := os.ReadFile("/proc/cpuinfo")
@@ -63,8 +67,7 @@ func machine(ctx context.Context, b *bench) (Machine, error) {
 		if err != nil {
 			return m, fmt.Errorf("asking %s for its version: %w", class, err)
 		}
-		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		m.Versions[class] = strings.TrimSpace(first)
+		m.Versions[class] = versionNumber.FindString(string(out))
 	}
 	return m, nil
 }

@@ -16,11 +16,14 @@ import (
 func tables(r *Results) string {
 	var out strings.Builder
 	m := &r.Machine
-	fmt.Fprintf(&out, "\nOn %s: %d cores of %s, Linux %s, %d worker threads in each proxy, in %s. Load averages before: %s, after: %s.\n",
+	fmt.Fprintf(&out, "\nOn %s: %d cores of %s, Linux %s, worker threads in each proxy: %d. It took %s; load averages before: %s, after: %s. Versions:",
 		m.Time.Format(time.DateOnly), m.Cores, cmp.Or(m.Processor, "an unknown processor"), m.Kernel, r.Threads, r.Took.Round(time.Second), m.LoadBefore, m.LoadAfter)
+	separator := " "
 	for _, class := range slices.Sorted(maps.Keys(m.Versions)) {
-		fmt.Fprintf(&out, "%s: %s.\n", class, m.Versions[class])
+		fmt.Fprintf(&out, "%s%s %s", separator, class, m.Versions[class])
+		separator = ", "
 	}
+	out.WriteString(".\n")
 	r.classTable(&out)
 	for _, p := range protocols {
 		r.pairTable(&out, p)
