@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -38,9 +39,6 @@ type Machine struct {
 	Versions map[string]string
 }
 
-// versionNumber finds the version in what a proxy says about itself.
-var versionNumber = regexp.MustCompile(`\b\d+\.\d+\.\d+\b`)
-
 func machine(ctx context.Context, b *bench) (Machine, error) {
 	m := Machine{Time: time.Now().UTC().Round(time.Second), Cores: runtime.NumCPU(), LoadBefore: loadAverage(), Versions: make(map[string]string)}
 	info, err := os.ReadFile("/proc/cpuinfo")
@@ -59,17 +57,25 @@ func machine(ctx context.Context, b *bench) (Machine, error) {
 	}
 	m.Kernel = unix.ByteSliceToString(name.Release[:])
 	for _, class := range b.classes {
-		flag := "--version"
-		if class == "haproxy" {
-			flag = "-v"
-		}
-		out, err := exec.CommandContext(ctx, b.programs.Proxies[class], flag).CombinedOutput()
-		if err != nil {
-			return m, fmt.Errorf("asking %s for its version: %w", class, err)
-		}
-		m.Versions[class] = versionNumber.FindString(string(out))
+		m.Versions[class] = versionOf(ctx, class, b.programs.Proxies[class])
 	}
 	return m, nil
+}
+
+// versionNumber finds the version in what a proxy says about itself.
+var versionNumber = regexp.MustCompile(`\b\d+\.\d+\.\d+\b`)
+
+// versionOf returns the version of a proxy, or "of an unknown version". Pipy sometimes does
+// not end after it has printed its version, so that its exit code means nothing.
+func versionOf(ctx context.Context, class, program string) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	flag := "--version"
+	if class == "haproxy" {
+		flag = "-v"
+	}
+	out, _ := exec.CommandContext(ctx, program, flag).CombinedOutput()
+	return cmp.Or(versionNumber.FindString(string(out)), "of an unknown version")
 }
 
 func loadAverage() string {
