@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +27,8 @@ const (
 	linesInPipes = 1 << 20
 	// maxLineSize is the longest line that is read, in bytes.
 	maxLineSize = 64 << 10
+	// gather is for how long lines gather in a pipe before they are read.
+	gather = 5 * time.Millisecond
 )
 
 // lines reads what the proxy writes about its requests, spans and records, from pipes.
@@ -118,7 +122,7 @@ func (l *lines) start() {
 
 func (l *lines) read(from *os.File) {
 	defer from.Close()
-	reader := bufio.NewReaderSize(from, maxLineSize)
+	reader := bufio.NewReaderSize(&gathering{from: from}, maxLineSize)
 	for {
 		line, err := reader.ReadSlice('\n')
 		switch {
@@ -134,6 +138,23 @@ func (l *lines) read(from *os.File) {
 			return
 		}
 	}
+}
+
+// gathering reads many lines at a time. To wake up for each line of a busy proxy would cost more
+// than the proxy's work for the line.
+type gathering struct {
+	from io.Reader
+	// some is true if the last read has left nothing.
+	some bool
+}
+
+func (g *gathering) Read(p []byte) (int, error) {
+	if g.some {
+		time.Sleep(gather)
+	}
+	n, err := g.from.Read(p)
+	g.some = n < len(p)
+	return n, err
 }
 
 // skipLine reads the rest of a line.
