@@ -2,10 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
-	"crypto/ecdsa"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,17 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 	"unique"
-
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/structpb"
-
-	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
-	"github.com/outrigger-mesh/outrigger/internal/pki"
-	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // Pod is a pod whose proxy the fleet simulates.
@@ -35,18 +20,28 @@ type Pod struct {
 
 // Setup is what a fleet needs to know of a control plane.
 type Setup struct {
-	// Config is the address of the discovery service, and Identity that of the signing
-	// service.
+	// Config is the address of the discovery service or of the repository, and Identity that
+	// of the signing service.
 	Config, Identity string
 	// ServerName is the name in the control plane's certificates, and Roots verify them.
 	ServerName string
 	Roots      []byte
-	// SOTW selects the protocol with the state of the world.
-	SOTW bool
-	// Istio says that clients are sidecars of Istio, which authenticate with their token.
+	// Protocol is one of the protocols below.
+	Protocol string
+	// Istio says that clients are sidecars of Istio, and that istiod signs their certificates.
 	Istio bool
 	Pods  []Pod
 }
+
+// The protocols by which proxies get their configuration.
+const (
+	// protocolDelta is the incremental variant of the aggregated discovery service, and
+	// protocolSOTW the one with the state of the world.
+	protocolDelta = "delta"
+	protocolSOTW  = "sotw"
+	// protocolFiles is that of the file repository.
+	protocolFiles = "files"
+)
 
 // Order is a command for the fleet. Each is answered with one Report.
 type Order struct {
@@ -58,14 +53,18 @@ type Order struct {
 	Count int `json:",omitempty"`
 	// Seconds is how long to wait at most.
 	Seconds int `json:",omitempty"`
+	// Clients are the numbers of the clients that are meant; none means all.
+	Clients []int `json:",omitempty"`
 }
 
 // The orders.
 const (
 	// doSign obtains certificates for all clients.
 	doSign = "sign"
-	// doConnect connects all clients at once and waits until they are served.
+	// doConnect connects the clients at once and waits until all are served.
 	doConnect = "connect"
+	// doLeave ends the connections of the clients.
+	doLeave = "leave"
 	// doExpect sets what the clients are expected to acknowledge.
 	doExpect = "expect"
 	// doAwait waits until as many clients as expected have done so.
@@ -74,6 +73,10 @@ const (
 	doServed = "served"
 	// doReconnect ends all connections and waits until all clients are served again.
 	doReconnect = "reconnect"
+	// doStall lets the clients stop to read from their connections, and doResume lets them
+	// go on.
+	doStall  = "stall"
+	doResume = "resume"
 	// doCount returns what was received since the last report.
 	doCount = "count"
 )
@@ -88,6 +91,9 @@ type Report struct {
 	Took []time.Duration `json:",omitempty"`
 	// Responses, Resources and Bytes were received since the last report.
 	Responses, Resources, Bytes int64
+	// Resent are those of the Resources that the client had already, in the same form. The
+	// one that it has asked for again does not count.
+	Resent int64
 	// Broken counts the connections that have ended, and Why is the last one's error.
 	Broken int64
 	Why    string `json:",omitempty"`
@@ -97,19 +103,17 @@ type Report struct {
 type fleet struct {
 	Setup
 	subjects *subjects
-	clients  []*proxy
+	clients  []*sidecar
 	expected atomic.Pointer[expectation]
 	numbers  int64
 
-	responses, resources, bytes, breaks atomic.Int64
+	responses, resources, bytes, resent, breaks atomic.Int64
 
 	mu      sync.Mutex
 	count   int // of served clients
 	took    []time.Duration
 	why     string
 	changed chan struct{}
-	stop    context.CancelFunc
-	running sync.WaitGroup
 }
 
 // expectation is what the clients are expected to acknowledge.
@@ -139,8 +143,8 @@ func runFleet(in io.Reader, out io.Writer) error {
 	if err := decoder.Decode(&f.Setup); err != nil {
 		return err
 	}
-	for _, pod := range f.Pods {
-		f.clients = append(f.clients, newProxy(f, pod))
+	for i, pod := range f.Pods {
+		f.clients = append(f.clients, newSidecar(f, i, pod))
 	}
 	for {
 		var order Order
@@ -155,6 +159,7 @@ func runFleet(in io.Reader, out io.Writer) error {
 			report.Error = err.Error()
 		}
 		report.Responses, report.Resources, report.Bytes = f.responses.Swap(0), f.resources.Swap(0), f.bytes.Swap(0)
+		report.Resent = f.resent.Swap(0)
 		f.mu.Lock()
 		report.Broken, report.Why = f.breaks.Swap(0), f.why
 		f.mu.Unlock()
@@ -166,19 +171,29 @@ func runFleet(in io.Reader, out io.Writer) error {
 
 func (f *fleet) obey(o *Order, r *Report) (err error) {
 	wait := time.Duration(o.Seconds) * time.Second
+	clients := f.chosen(o.Clients)
 	switch o.Do {
 	case doSign:
 		r.Took, err = f.sign()
 	case doConnect:
-		f.start()
+		f.start(clients)
 		r.Took, err = f.await(wait)
+	case doLeave:
+		stop(clients)
 	case doServed:
 		r.Took, err = f.await(wait)
 	case doReconnect:
-		f.stop()
-		f.running.Wait()
-		f.start()
+		stop(clients)
+		f.start(clients)
 		r.Took, err = f.await(wait)
+	case doStall:
+		for _, c := range clients {
+			c.gate.shut()
+		}
+	case doResume:
+		for _, c := range clients {
+			c.gate.open()
+		}
 	case doExpect:
 		f.numbers++
 		f.expected.Store(&expectation{number: f.numbers, markers: o.Markers, count: o.Count, done: make(chan struct{})})
@@ -199,15 +214,35 @@ func (f *fleet) obey(o *Order, r *Report) (err error) {
 	return err
 }
 
-// start connects all clients, at once.
-func (f *fleet) start() {
+// chosen returns the clients with the numbers, or all if there are none.
+func (f *fleet) chosen(numbers []int) []*sidecar {
+	if len(numbers) == 0 {
+		return f.clients
+	}
+	clients := make([]*sidecar, len(numbers))
+	for i, n := range numbers {
+		clients[i] = f.clients[n]
+	}
+	return clients
+}
+
+// start connects the clients, at once.
+func (f *fleet) start(clients []*sidecar) {
 	f.mu.Lock()
-	f.count, f.took = 0, nil
+	f.took = nil
 	f.mu.Unlock()
-	var ctx context.Context
-	ctx, f.stop = context.WithCancel(context.Background())
-	for _, c := range f.clients {
-		f.running.Go(func() { c.run(ctx) })
+	for _, c := range clients {
+		c.start()
+	}
+}
+
+// stop ends the connections of the clients.
+func stop(clients []*sidecar) {
+	for _, c := range clients {
+		c.cancel()
+	}
+	for _, c := range clients {
+		c.running.Wait()
 	}
 }
 
@@ -260,107 +295,12 @@ func (f *fleet) broken(err error) {
 	f.why = err.Error()
 }
 
-func (f *fleet) received(bytes, resources int) {
+func (f *fleet) received(bytes, resources, resent int) {
 	f.responses.Add(1)
 	f.resources.Add(int64(resources))
 	f.bytes.Add(int64(bytes))
+	f.resent.Add(int64(resent))
 }
 
 // intern returns one copy of equal strings.
 func (f *fleet) intern(text string) string { return unique.Make(text).Value() }
-
-// node is the client's description of itself.
-func (f *fleet) node(pod Pod) *corev3.Node {
-	if !f.Istio {
-		return &corev3.Node{Id: pod.UID}
-	}
-	metadata, _ := structpb.NewStruct(map[string]any{
-		"NAMESPACE": pod.Namespace, "NAME": pod.Name, "SERVICE_ACCOUNT": pod.ServiceAccount, "CLUSTER_ID": "Kubernetes",
-		"ISTIO_VERSION": "1.31.0", "INSTANCE_IPS": pod.Address, "MESH_ID": "cluster.local",
-	})
-	return &corev3.Node{
-		Id:       fmt.Sprintf("sidecar~%s~%s.%s~%s.svc.cluster.local", pod.Address, pod.Name, pod.Namespace, pod.Namespace),
-		Metadata: metadata,
-	}
-}
-
-// sign obtains a certificate for each client from the signing service, each over a
-// connection of its own as agents do, 16 at a time.
-func (f *fleet) sign() ([]time.Duration, error) {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(f.Roots)
-	took := make([]time.Duration, len(f.clients))
-	var group errgroup.Group
-	group.SetLimit(16)
-	for i, c := range f.clients {
-		group.Go(func() error {
-			settings := &tls.Config{RootCAs: roots, ServerName: f.ServerName, MinVersion: tls.VersionTLS12}
-			var options []grpc.DialOption
-			if f.Istio {
-				options = append(options, grpc.WithPerRPCCredentials(bearer(c.pod.Token)))
-			} else {
-				began := time.Now()
-				certificate, err := f.signFor(c.pod, settings)
-				if err != nil {
-					return fmt.Errorf("%s: %w", c.pod.Name, err)
-				}
-				took[i] = time.Since(began)
-				settings = settings.Clone()
-				settings.Certificates = []tls.Certificate{*certificate}
-			}
-			options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(settings)),
-				grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
-			c.dial = func(context.Context) (*grpc.ClientConn, error) { return grpc.NewClient(f.Config, options...) }
-			return nil
-		})
-	}
-	err := group.Wait()
-	slices.Sort(took)
-	return took, err
-}
-
-type bearer string
-
-func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + string(b)}, nil
-}
-
-func (bearer) RequireTransportSecurity() bool { return true }
-
-func (f *fleet) signFor(pod Pod, settings *tls.Config) (*tls.Certificate, error) {
-	identity := mesh.Identity{TrustDomain: "cluster.local", Namespace: pod.Namespace, ServiceAccount: pod.ServiceAccount}
-	key, err := pki.NewKey()
-	if err != nil {
-		return nil, err
-	}
-	names := pki.Names{CommonName: identity.CommonName(), Unit: pod.UID, URIs: []string{identity.String()}, DNS: []string{identity.DNSName()}}
-	der, err := names.Request(key)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := grpc.NewClient(f.Identity, grpc.WithTransportCredentials(credentials.NewTLS(settings)))
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+pod.Token)
-	answer, err := identityv1.NewIdentityClient(conn).Sign(ctx, &identityv1.SignRequest{Csr: der}, grpc.WaitForReady(true))
-	if err != nil {
-		return nil, err
-	}
-	return certificateOf(answer.GetChain(), key)
-}
-
-func certificateOf(chain []byte, key *ecdsa.PrivateKey) (*tls.Certificate, error) {
-	parsed, err := pki.Parse(chain)
-	if err != nil {
-		return nil, err
-	}
-	out := &tls.Certificate{PrivateKey: key, Leaf: parsed[0]}
-	for _, c := range parsed {
-		out.Certificate = append(out.Certificate, c.Raw)
-	}
-	return out, nil
-}

@@ -28,12 +28,16 @@ type options struct {
 	sizes     []int
 	modes     []string
 	scenarios []string
-	protocol  string
-	rounds    int
-	roll      time.Duration
-	program   string
-	json      string
-	other     other
+	// proxies bounds how many are connected; 0 means as many as there are services.
+	proxies int
+	rounds  int
+	roll    time.Duration
+	json    string
+	// clients are the protocols of Outrigger's clients, and istiodClients of istiod's.
+	clients, istiodClients []string
+	// program is the controller's, and built the folder for it if it is to be built.
+	program, built    string
+	istiod, istioCRDs string
 }
 
 func main() {
@@ -41,13 +45,16 @@ func main() {
 	sizes := flag.String("sizes", "100,300,1000", "numbers of services; as many proxies are connected")
 	modes := flag.String("modes", "policy,permissive", "policy: each identity may call 20 services; permissive: all")
 	scenarios := flag.String("scenarios", strings.Join(scenarioNames(), ","), "what to measure, in this order")
-	flag.StringVar(&o.protocol, "protocol", "delta", "delta or sotw")
+	clients := flag.String("clients", protocolDelta+","+protocolFiles, "protocols of the proxies: delta and sotw for the discovery service, files for the file repository; empty to omit Outrigger")
+	flag.IntVar(&o.proxies, "proxies", 0, "how many proxies are connected at most; 0 for as many as there are services")
 	flag.IntVar(&o.rounds, "rounds", 9, "how often each change is made")
 	flag.DurationVar(&o.roll, "roll", time.Minute, "how long pods are replaced, 100 a minute")
 	flag.StringVar(&o.program, "controller", "", "the controller's program; the default is to build it")
 	flag.StringVar(&o.json, "json", "", "file for the results as JSON")
-	o.other.flags()
-	toPage := flag.String("page", "", "measure nothing, but write the results in the files of the arguments into this page")
+	flag.StringVar(&o.istiod, "istiod", "", "measure this program of istiod too, with the same objects and clients")
+	flag.StringVar(&o.istioCRDs, "istio-crds", "", "file or folder with Istio's CRDs, for -istiod")
+	istiodClients := flag.String("istiod-clients", protocolDelta+","+protocolSOTW, "protocols of istiod's proxies")
+	page := flag.String("page", "", "measure nothing, but write the results in the files of the arguments into this page, and the plots beside it")
 	isFleet := flag.Bool("fleet", false, "be the proxies for another process of this program")
 	flag.Parse()
 	if *isFleet {
@@ -59,7 +66,8 @@ func main() {
 	// The API server's test environment logs by this.
 	ctrllog.SetLogger(logr.Discard())
 	exit(func() error {
-		o.modes, o.scenarios = strings.Split(*modes, ","), strings.Split(*scenarios, ",")
+		o.modes, o.scenarios = list(*modes), list(*scenarios)
+		o.clients, o.istiodClients = list(*clients), list(*istiodClients)
 		for size := range strings.SplitSeq(*sizes, ",") {
 			n, err := strconv.Atoi(size)
 			if err != nil || n < 2 {
@@ -67,10 +75,20 @@ func main() {
 			}
 			o.sizes = append(o.sizes, n)
 		}
-		for _, name := range o.scenarios {
-			if !slices.Contains(scenarioNames(), name) {
-				return fmt.Errorf("-scenarios: there is no %q, only %s", name, strings.Join(scenarioNames(), ", "))
+		for flag, given := range map[string]struct{ values, known []string }{
+			"modes":          {o.modes, []string{"policy", "permissive"}},
+			"scenarios":      {o.scenarios, scenarioNames()},
+			"clients":        {o.clients, []string{protocolDelta, protocolSOTW, protocolFiles}},
+			"istiod-clients": {o.istiodClients, []string{protocolDelta, protocolSOTW}},
+		} {
+			for _, name := range given.values {
+				if !slices.Contains(given.known, name) {
+					return fmt.Errorf("-%s: there is no %q, only %s", flag, name, strings.Join(given.known, ", "))
+				}
 			}
+		}
+		if (o.istiod == "") != (o.istioCRDs == "") {
+			return errors.New("-istiod and -istio-crds need each other")
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -86,40 +104,112 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// measure runs all scenarios and prints each result when it is known.
+// list splits a flag's value.
+func list(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+// measure runs all scenarios and prints each result when it is known. A scenario that does not
+// end in time is a result too, and ends what is measured of that control plane with these
+// clients.
 func measure(ctx context.Context, o *options) (err error) {
+	if o.built, err = os.MkdirTemp("", "scale-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(o.built)
 	var results []Result
-	defer func() {
-		if o.json == "" {
-			return
+	var failures []error
+	add := func(r Result, err error) {
+		if err != nil {
+			r.Failed = err.Error()
+			failures = append(failures, fmt.Errorf("%s of %s with %s, %d services, %s: %w", r.Scenario, r.ControlPlane, r.Protocol, r.Services, r.Mode, err))
 		}
-		text, failed := json.MarshalIndent(results, "", "  ")
-		if failed == nil {
-			failed = os.WriteFile(o.json, append(text, '\n'), 0o644)
-		}
-		err = errors.Join(err, failed)
-	}()
+		results = append(results, r)
+		r.print()
+	}
 	printHead()
+	isFirst := true
 	for _, mode := range o.modes {
 		for _, size := range o.sizes {
-			err := withMesh(ctx, o, mode, size, func(m *testMesh) error {
-				for _, name := range o.scenarios {
-					r := Result{ControlPlane: o.other.name(), Protocol: o.protocol, Mode: mode, Services: size, Proxies: size, Scenario: name}
-					if err := m.run(ctx, name, &r); err != nil {
-						if errors.Is(err, errOmitted) {
-							continue
-						}
-						return fmt.Errorf("%s with %d services, %s: %w", name, size, mode, err)
+			err := withGround(ctx, o, mode, size, func(g *ground) error {
+				for _, p := range g.planes {
+					if isFirst && slices.Contains(o.scenarios, scenarioIdle) {
+						r := Result{ControlPlane: p.name, Protocol: "-", Mode: mode, Scenario: scenarioIdle}
+						err := g.idle(ctx, p, &r)
+						add(r, err)
 					}
-					results = append(results, r)
-					r.print()
+				}
+				isFirst = false
+				if err := g.city.build(ctx); err != nil {
+					return fmt.Errorf("creating the objects: %w", err)
+				}
+				for _, p := range g.planes {
+					for _, protocol := range o.protocols(p) {
+						if err := g.measure(ctx, p, protocol, add); err != nil {
+							return err
+						}
+					}
 				}
 				return nil
 			})
 			if err != nil {
+				failures = append(failures, fmt.Errorf("%d services, %s: %w", size, mode, err))
+			}
+			if ctx.Err() != nil {
+				break
+			}
+			// What follows may take an hour.
+			if err := write(o.json, results); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	return errors.Join(append(failures, write(o.json, results))...)
+}
+
+// measure runs all scenarios with a control plane and clients of a protocol.
+func (g *ground) measure(ctx context.Context, p *plane, protocol string, add func(Result, error)) error {
+	proxies := g.city.services
+	if g.proxies > 0 {
+		proxies = min(proxies, g.proxies)
+	}
+	of := Result{ControlPlane: p.name, Protocol: protocol, Mode: g.mode, Services: g.city.services, Proxies: proxies}
+	err := g.withMesh(ctx, p, protocol, proxies, func(m *testMesh) error {
+		for _, s := range scenarios {
+			if !slices.Contains(g.scenarios, s.name) {
+				continue
+			}
+			r := of
+			r.Scenario = s.name
+			err := m.run(ctx, s, &r)
+			if errors.Is(err, errOmitted) {
+				continue
+			}
+			add(r, err)
+			if err != nil {
+				return nil
+			}
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		of.Scenario = "start"
+		add(of, err)
+		return nil
+	}
+	return err
+}
+
+func write(file string, results []Result) error {
+	if file == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(results, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -18,119 +17,124 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// host is the name in the controller's certificate.
-const host = "outrigger-controller." + controlPlane + ".svc"
-
-// other is a control plane that is not Outrigger's, to compare with.
-type other struct {
-	command, address, host, audience string
-}
-
-func (o *other) flags() {
-	flag.StringVar(&o.command, "istiod", "", "measure this command in place of Outrigger's controller: it runs istiod with the kubeconfig in $KUBECONFIG")
-	flag.StringVar(&o.address, "istiod-address", "127.0.0.1:15012", "where istiod serves configuration with TLS")
-	flag.StringVar(&o.host, "istiod-host", "istiod.istio-system.svc", "the name in istiod's certificate")
-	flag.StringVar(&o.audience, "istiod-audience", "istio-ca", "audience of the tokens by which proxies authenticate to istiod")
-}
-
-func (o *other) is() bool { return o.command != "" }
-
-func (o *other) name() string {
-	if o.is() {
-		return "istiod"
-	}
-	return "outrigger"
-}
-
-// testMesh is a mesh whose proxies are a fleet.
-type testMesh struct {
+// ground is an API server, on which the control planes are measured one after the other.
+type ground struct {
 	*options
-	mode       string
-	city       *city
-	controller *controller
-	fleet      *fleetProcess
-	signed     []time.Duration
-	loaded     time.Duration
+	mode   string
+	city   *city
+	planes []*plane
 }
 
-// withMesh starts an API server with the objects of so many services, the control plane and
-// the fleet, whose proxies are not connected, and calls do.
-func withMesh(ctx context.Context, o *options, mode string, services int, do func(*testMesh) error) (err error) {
+// withGround starts an API server on which the control planes are installed and not running,
+// and calls do. There are no services yet.
+func withGround(ctx context.Context, o *options, mode string, services int, do func(*ground) error) (err error) {
 	dir, err := os.MkdirTemp("", "scale-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	program := o.program
-	if program == "" && !o.other.is() {
-		if program, err = build(ctx, dir); err != nil {
-			return err
-		}
-	}
 	gateway, err := apiserver.GatewayCRDs()
 	if err != nil {
 		return err
 	}
-	server, err := apiserver.Run(filepath.Join(root(), "charts", "outrigger", "crds"), gateway)
+	crds := []string{filepath.Join(root(), "charts", "outrigger", "crds"), gateway}
+	if o.istiod != "" {
+		crds = append(crds, o.istioCRDs)
+	}
+	server, err := apiserver.Run(crds...)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	m := &testMesh{options: o, mode: mode}
-	tokens := audience
-	if o.other.is() {
-		tokens = o.other.audience
-	}
-	if m.city, err = newCity(server.Config, services, "envoy", tokens); err != nil {
+	g := &ground{options: o, mode: mode}
+	if g.city, err = newCity(server.Config, services, mode == "policy", o.istiod != ""); err != nil {
 		return err
 	}
-	if o.other.is() {
-		m.controller, err = installOther(ctx, server, m.city.client, dir, o.other.command)
-	} else {
-		m.controller, err = installController(ctx, server, m.city.client, dir, program, mode == "permissive")
+	if len(o.clients) > 0 {
+		if o.program == "" {
+			if o.program, err = build(ctx, o.built); err != nil {
+				return err
+			}
+		}
+		p, err := installOutrigger(ctx, server, g.city.client, dir, o.program, mode == "permissive")
+		if err != nil {
+			return err
+		}
+		g.planes = append(g.planes, p)
 	}
-	if err != nil {
+	if o.istiod != "" {
+		p, err := installIstiod(ctx, server, g.city.client, dir, o.istiod)
+		if err != nil {
+			return err
+		}
+		g.planes = append(g.planes, p)
+	}
+	return do(g)
+}
+
+// protocols returns those that are measured with a control plane.
+func (o *options) protocols(p *plane) []string {
+	if p.name == istiod {
+		return o.istiodClients
+	}
+	return o.clients
+}
+
+// idle measures the memory of a control plane without a mesh.
+func (g *ground) idle(ctx context.Context, p *plane, r *Result) (err error) {
+	if r.Started, err = p.start(ctx); err != nil {
+		return errors.Join(err, p.stop())
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	if err := p.quiet(ctx); err != nil {
 		return err
 	}
-	if err := m.city.build(ctx, mode == "policy" && !o.other.is()); err != nil {
-		return fmt.Errorf("creating the objects: %w", err)
-	}
-	if m.loaded, err = m.controller.start(ctx); err != nil {
+	r.Memory, err = p.memory()
+	return err
+}
+
+// testMesh is a running control plane whose proxies are a fleet.
+type testMesh struct {
+	*ground
+	plane    *plane
+	protocol string
+	proxies  int
+	fleet    *fleetProcess
+	signed   []time.Duration
+	loaded   time.Duration
+	// undo restores the objects that a scenario has changed.
+	undo []func(context.Context) error
+}
+
+// withMesh starts the control plane and the fleet, whose proxies are not connected, and calls
+// do.
+func (g *ground) withMesh(ctx context.Context, p *plane, protocol string, proxies int, do func(*testMesh) error) (err error) {
+	m := &testMesh{ground: g, plane: p, protocol: protocol, proxies: proxies}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	if m.loaded, err = p.start(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, m.controller.stop()) }()
-	setup := Setup{Config: "127.0.0.1:15128", Identity: "127.0.0.1:15129", ServerName: host, SOTW: o.protocol == "sotw"}
-	if o.other.is() {
-		setup.Config, setup.Identity, setup.ServerName, setup.Istio = o.other.address, "", o.other.host, true
+	setup, class := p.setup, "envoy"
+	setup.Protocol = protocol
+	if protocol == protocolFiles {
+		setup.Config, class = p.files, "pipy"
 	}
-	if setup.Roots, err = rootOf(ctx, m.city.client); err != nil {
+	if setup.Roots, err = p.roots(ctx, g.city.client); err != nil {
 		return err
 	}
-	if setup.Pods, err = m.city.proxies(ctx, services); err != nil {
+	if setup.Pods, err = g.city.proxies(ctx, proxies, class, p.audience); err != nil {
 		return err
 	}
 	if m.fleet, err = startFleet(setup); err != nil {
 		return err
 	}
 	defer m.fleet.stop()
-	r, err := m.fleet.do(Order{Do: doSign})
+	r, err := m.fleet.do(Order{Do: doSign, Seconds: 600})
 	if err != nil {
 		return fmt.Errorf("signing: %w", err)
 	}
 	m.signed = r.Took
 	return do(m)
-}
-
-// build compiles the controller.
-func build(ctx context.Context, dir string) (string, error) {
-	program := filepath.Join(dir, "outrigger-core")
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", program, "./cmd/outrigger-core")
-	cmd.Dir = root()
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-tags=grpcnotrace")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the controller: %w\n%s", err, out)
-	}
-	return program, nil
 }
 
 // root returns the repository's folder.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,24 +29,25 @@ const (
 	endpoints = 10
 	// maxPods is the room for addresses of a service's pods.
 	maxPods = 128
-	// callees is how many services each identity may call, if policies decide.
-	callees = 20
-	port    = 8080
+	// maxCallees is how many services each identity may call, if policies decide.
+	maxCallees = 20
+	port       = 8080
 	// writers is how many requests to the API server there are at once.
 	writers = 32
 )
 
-// city is what the API server contains: services whose first pod has a proxy.
+// city is what the API server contains: services with pods, whose proxies are of two classes.
 type city struct {
 	client     client.Client
 	kubernetes kubernetes.Interface
 	services   int
-	class      string
-	audience   string
+	// policies says that policies decide which services an identity may call, and istio that
+	// there are also those of Istio.
+	policies, istio bool
 }
 
-func newCity(config *rest.Config, services int, class, audience string) (*city, error) {
-	c := &city{services: services, class: class, audience: audience}
+func newCity(config *rest.Config, services int, policies, istio bool) (*city, error) {
+	c := &city{services: services, policies: policies, istio: istio}
 	var err error
 	if c.client, err = client.New(config, client.Options{Scheme: kube.Scheme()}); err != nil {
 		return nil, err
@@ -67,7 +69,7 @@ func addressOf(service, pod int) string {
 }
 
 // build creates all objects.
-func (c *city) build(ctx context.Context, policies bool) error {
+func (c *city) build(ctx context.Context) error {
 	for i := 0; i < c.services; i += perNamespace {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name:        namespaceOf(i),
@@ -77,7 +79,7 @@ func (c *city) build(ctx context.Context, policies bool) error {
 		if err := c.client.Create(ctx, namespace); err != nil {
 			return err
 		}
-		if !policies {
+		if !c.policies {
 			continue
 		}
 		if err := c.apply(ctx, fmt.Sprintf(`
@@ -92,12 +94,12 @@ spec: {matches: [{name: all, pathRegex: .*, methods: ['*']}]}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for i := range c.services {
-		group.Go(func() error { return c.createService(ctx, i, policies) })
+		group.Go(func() error { return c.createService(ctx, i) })
 	}
 	return group.Wait()
 }
 
-func (c *city) createService(ctx context.Context, service int, policies bool) error {
+func (c *city) createService(ctx context.Context, service int) error {
 	namespace, name := namespaceOf(service), serviceName(service)
 	core := c.kubernetes.CoreV1()
 	if _, err := core.ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
@@ -118,10 +120,22 @@ func (c *city) createService(ctx context.Context, service int, policies bool) er
 	if _, err := c.kubernetes.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice(service, firstPods(endpoints)), metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	if policies {
-		return c.apply(ctx, target(service, "", callersOf(service, c.services)...))
+	if !c.policies {
+		return nil
 	}
-	return nil
+	texts := []string{target(service, "", callersOf(service, c.services)...)}
+	if c.istio {
+		texts = append(texts, authorization(service, "", callersOf(service, c.services)...), visibility(service, calleesOf(service, c.services)...))
+	}
+	return c.apply(ctx, texts...)
+}
+
+// classOf returns the class of a pod's proxy.
+func classOf(pod int) string {
+	if pod%2 == 1 {
+		return "pipy"
+	}
+	return "envoy"
 }
 
 // createPod creates a pod and its status as the kubelet would.
@@ -130,7 +144,7 @@ func (c *city) createPod(ctx context.Context, service, number int) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: podName(service, number), Labels: map[string]string{"app": name, "security.istio.io/tlsMode": "istio"},
-			Annotations: map[string]string{inject.StatusAnnotation: fmt.Sprintf(`{"version":1,"revision":"default","class":%q,"templates":[%q]}`, c.class, c.class)},
+			Annotations: map[string]string{inject.StatusAnnotation: fmt.Sprintf(`{"version":1,"revision":"default","class":%q,"templates":[%q]}`, classOf(number), classOf(number))},
 		},
 		Spec: corev1.PodSpec{
 			NodeName: "node", ServiceAccountName: name,
@@ -193,10 +207,19 @@ func slice(service int, pods []int, unready ...int) *discoveryv1.EndpointSlice {
 // callersOf returns the services whose identities may call a service, if policies decide.
 func callersOf(service, services int) []int {
 	var callers []int
-	for i := 1; i <= min(callees, services-1); i++ {
+	for i := 1; i <= min(maxCallees, services-1); i++ {
 		callers = append(callers, (service+services-i)%services)
 	}
 	return callers
+}
+
+// calleesOf returns the services that the identity of a service may call, if policies decide.
+func calleesOf(service, services int) []int {
+	var callees []int
+	for i := 1; i <= min(maxCallees, services-1); i++ {
+		callees = append(callees, (service+i)%services)
+	}
+	return callees
 }
 
 // target returns the TrafficTarget that lets callers call a service.
@@ -212,6 +235,44 @@ spec:
 `, namespaceOf(service), serviceName(service), suffix)
 	for _, caller := range callers {
 		text += fmt.Sprintf("  - {kind: ServiceAccount, name: %s, namespace: %s}\n", serviceName(caller), namespaceOf(caller))
+	}
+	return text
+}
+
+// authorization returns the AuthorizationPolicy that lets callers call a service, which is
+// Istio's counterpart of the TrafficTarget for the server's side.
+func authorization(service int, suffix string, callers ...int) string {
+	text := fmt.Sprintf(`
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: %[2]s%[3]s, namespace: %[1]s}
+spec:
+  selector: {matchLabels: {app: %[2]s}}
+  rules:
+  - from:
+    - source:
+        principals:
+`, namespaceOf(service), serviceName(service), suffix)
+	for _, caller := range callers {
+		text += fmt.Sprintf("        - cluster.local/ns/%s/sa/%s\n", namespaceOf(caller), serviceName(caller))
+	}
+	return text
+}
+
+// visibility returns the Sidecar by which the proxies of a service see only the services that
+// they may call, which is Istio's counterpart of the TrafficTarget for the client's side.
+func visibility(service int, callees ...int) string {
+	text := fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: %[2]s, namespace: %[1]s}
+spec:
+  workloadSelector: {labels: {app: %[2]s}}
+  egress:
+  - hosts:
+`, namespaceOf(service), serviceName(service))
+	for _, callee := range callees {
+		text += fmt.Sprintf("    - %[1]s/%[2]s.%[1]s.svc.cluster.local\n", namespaceOf(callee), serviceName(callee))
 	}
 	return text
 }
@@ -234,41 +295,42 @@ spec:
 `, namespaceOf(service), serviceName(service), serviceName(next), header, weight, 100-weight)
 }
 
-func (c *city) apply(ctx context.Context, text string) error {
-	objects, err := apiserver.Decode([]byte(text))
-	if err != nil {
-		return err
-	}
-	for _, object := range objects {
-		if err := apiserver.Apply(ctx, c.client, object); err != nil {
+func (c *city) apply(ctx context.Context, texts ...string) error {
+	return each(texts, func(object *unstructured.Unstructured) error { return apiserver.Apply(ctx, c.client, object) })
+}
+
+// remove deletes the objects, of which some may not exist.
+func (c *city) remove(ctx context.Context, texts ...string) error {
+	return each(texts, func(object *unstructured.Unstructured) error {
+		return client.IgnoreNotFound(c.client.Delete(ctx, object))
+	})
+}
+
+// each calls do with each object of the texts.
+func each(texts []string, do func(*unstructured.Unstructured) error) error {
+	for _, text := range texts {
+		objects, err := apiserver.Decode([]byte(text))
+		if err != nil {
 			return err
+		}
+		for _, object := range objects {
+			if err := do(object); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (c *city) remove(ctx context.Context, text string) error {
-	objects, err := apiserver.Decode([]byte(text))
-	if err != nil {
-		return err
-	}
-	for _, object := range objects {
-		if err := c.client.Delete(ctx, object); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// proxies returns the pods of the proxies, the first of each service, with tokens as the
-// kubelet would obtain them.
-func (c *city) proxies(ctx context.Context, n int) ([]Pod, error) {
+// proxies returns the pods of the first n services whose proxies are of the class, one of each
+// service, with tokens as the kubelet would obtain them.
+func (c *city) proxies(ctx context.Context, n int, class, audience string) ([]Pod, error) {
+	number := slices.IndexFunc(firstPods(endpoints), func(pod int) bool { return classOf(pod) == class })
 	pods := make([]Pod, n)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
-	for i := range pods {
+	for service := range pods {
 		group.Go(func() error {
-			service, number := i%c.services, i/c.services
 			namespace := namespaceOf(service)
 			pod, err := c.kubernetes.CoreV1().Pods(namespace).Get(ctx, podName(service, number), metav1.GetOptions{})
 			if err != nil {
@@ -276,13 +338,13 @@ func (c *city) proxies(ctx context.Context, n int) ([]Pod, error) {
 			}
 			seconds := int64(24 * 60 * 60)
 			token, err := c.kubernetes.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceName(service), &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-				Audiences: []string{c.audience}, ExpirationSeconds: &seconds,
+				Audiences: []string{audience}, ExpirationSeconds: &seconds,
 				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 			}}, metav1.CreateOptions{})
 			if err != nil {
 				return err
 			}
-			pods[i] = Pod{
+			pods[service] = Pod{
 				Namespace: namespace, Name: pod.Name, UID: string(pod.UID), ServiceAccount: serviceName(service),
 				Address: addressOf(service, number), Token: token.Status.Token,
 			}

@@ -1,21 +1,20 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 const (
@@ -23,22 +22,11 @@ const (
 	sotwMethod  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 )
 
-// maxBackoff bounds the time between two attempts to connect. Envoy's is 30 seconds, which
-// would be what a restart measures.
-const maxBackoff = time.Second
-
-// proxy is one proxy, which accepts everything. It subscribes in Envoy's order: clusters,
-// the endpoints that these name, listeners, and the routes that these name.
+// proxy is a client of the discovery service. It subscribes in Envoy's order: clusters, the
+// endpoints that these name, listeners, and the routes that these name.
 type proxy struct {
-	fleet *fleet
-	pod   Pod
-	dial  func(context.Context) (*grpc.ClientConn, error)
-
+	*sidecar
 	clusters, endpoints, listeners, routes *subscription
-	// seen is the number of the expectation that this client has met.
-	seen int64
-	// served says that this client has all resources that it refers to.
-	served bool
 }
 
 // subscription is what a client knows of a type. It survives a connection.
@@ -46,8 +34,8 @@ type subscription struct {
 	typeURL string
 	// source names the resources; nil means all of the type.
 	source *subscription
-	// has are the versions of the resources by name.
-	has map[string]string
+	// has are the resources by name.
+	has map[string]known
 	// refers are the names that each resource refers to, and referred counts them.
 	refers   map[string][]string
 	referred map[string]int
@@ -57,11 +45,18 @@ type subscription struct {
 	version, nonce  string
 }
 
-func newProxy(f *fleet, pod Pod) *proxy {
-	c := &proxy{fleet: f, pod: pod}
+// known is what a client remembers of a resource: its version, which the discovery service
+// with the state of the world does not give, and a checksum.
+type known struct {
+	version string
+	sum     uint64
+}
+
+func newProxy(of *sidecar) *proxy {
+	c := &proxy{sidecar: of}
 	subscribe := func(typeURL string, source *subscription) *subscription {
 		return &subscription{
-			typeURL: typeURL, source: source, has: make(map[string]string),
+			typeURL: typeURL, source: source, has: make(map[string]known),
 			refers: make(map[string][]string), referred: make(map[string]int),
 		}
 	}
@@ -76,30 +71,10 @@ func (c *proxy) subscriptions() []*subscription {
 	return []*subscription{c.clusters, c.endpoints, c.listeners, c.routes}
 }
 
-// run connects until the context ends.
-func (c *proxy) run(ctx context.Context) {
-	for backoff := 50 * time.Millisecond; ctx.Err() == nil; backoff = min(2*backoff, maxBackoff) {
-		began := time.Now()
-		err := c.connect(ctx)
-		if c.served {
-			c.served = false
-			c.fleet.unserved()
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		c.fleet.broken(err)
-		if time.Since(began) > 5*time.Second {
-			backoff = 50 * time.Millisecond
-		}
-		time.Sleep(backoff/2 + rand.N(backoff))
-	}
-}
-
 // connect runs one stream until it ends.
 func (c *proxy) connect(ctx context.Context) error {
-	began := time.Now()
-	conn, err := c.dial(ctx)
+	conn, err := grpc.NewClient(c.fleet.Config, grpc.WithTransportCredentials(credentials.NewTLS(c.tls)), grpc.WithContextDialer(c.dial),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
 	if err != nil {
 		return err
 	}
@@ -107,7 +82,7 @@ func (c *proxy) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	method := deltaMethod
-	if c.fleet.SOTW {
+	if c.sotw() {
 		method = sotwMethod
 	}
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, grpc.ForceCodecV2(codec{}))
@@ -132,22 +107,22 @@ func (c *proxy) connect(ctx context.Context) error {
 		if err := stream.RecvMsg(&f); err != nil {
 			return err
 		}
-		r, err := parseResponse(f, c.fleet.SOTW)
+		r, err := parseResponse(f, c.sotw())
 		if err != nil {
 			return err
 		}
-		c.fleet.received(len(f), len(r.resources)+len(r.removed))
 		s := c.of(r.typeURL)
 		if s == nil {
 			return status.Errorf(codes.InvalidArgument, "a response of type %s was not asked for", r.typeURL)
 		}
-		if err := c.apply(stream, s, r); err != nil {
+		resent, err := c.apply(stream, s, r)
+		if err != nil {
 			return err
 		}
+		c.fleet.received(len(f), len(r.resources)+len(r.removed), resent)
 		c.expect(f)
-		if !c.served && c.complete() {
-			c.served = true
-			c.fleet.nowServed(time.Since(began))
+		if c.complete() {
+			c.nowServed()
 		}
 	}
 }
@@ -156,7 +131,7 @@ func (c *proxy) connect(ctx context.Context) error {
 // comes back does not answer, so nobody could say when it is served.
 func (c *proxy) forgetOne() {
 	if len(c.clusters.has) > 0 {
-		c.clusters.has[slices.Min(slices.Collect(maps.Keys(c.clusters.has)))] = ""
+		c.clusters.has[slices.Min(slices.Collect(maps.Keys(c.clusters.has)))] = known{}
 	}
 }
 
@@ -169,8 +144,9 @@ func (c *proxy) of(typeURL string) *subscription {
 	return nil
 }
 
-// apply stores the resources, acknowledges them and asks for what they refer to.
-func (c *proxy) apply(stream grpc.ClientStream, s *subscription, r *response) error {
+// apply stores the resources, acknowledges them and asks for what they refer to. It returns
+// how many of them the client had already.
+func (c *proxy) apply(stream grpc.ClientStream, s *subscription, r *response) (int, error) {
 	var added, removed []string
 	refer := func(name string, to []string) {
 		if slices.Equal(s.refers[name], to) {
@@ -193,25 +169,27 @@ func (c *proxy) apply(stream grpc.ClientStream, s *subscription, r *response) er
 		}
 	}
 	gone := r.removed
-	if c.fleet.SOTW && s.source == nil {
+	if c.sotw() && s.source == nil {
 		gone = slices.Collect(maps.Keys(s.has))
 	}
-	kept := make(map[string]bool)
+	kept, resent := make(map[string]bool), 0
 	for _, resource := range r.resources {
-		name, version := resource.name, resource.version
-		if s.source == nil || c.fleet.SOTW {
-			known, err := c.fleet.subjects.find(s.typeURL, resource.value)
+		name, sum := resource.name, c.fleet.subjects.sum(s.typeURL, resource.value)
+		if s.source == nil || c.sotw() {
+			subject, err := c.fleet.subjects.find(s.typeURL, resource.value, sum)
 			if err != nil {
-				return fmt.Errorf("%s %s: %w", s.typeURL, resource.name, err)
+				return 0, fmt.Errorf("%s %s: %w", s.typeURL, resource.name, err)
 			}
-			name = known.name
-			if !c.fleet.SOTW {
-				name = resource.name
+			if c.sotw() {
+				name = subject.name
 			}
-			refer(name, known.refers)
+			refer(name, subject.refers)
 		}
 		kept[name] = true
-		s.has[c.fleet.intern(name)] = c.fleet.intern(version)
+		if s.has[name].sum == sum {
+			resent++
+		}
+		s.has[c.fleet.intern(name)] = known{c.fleet.intern(resource.version), sum}
 	}
 	for _, name := range gone {
 		if !kept[name] {
@@ -221,7 +199,7 @@ func (c *proxy) apply(stream grpc.ClientStream, s *subscription, r *response) er
 	}
 	s.answered, s.nonce, s.version = true, r.nonce, r.version
 	if err := c.acknowledge(stream, s); err != nil {
-		return err
+		return 0, err
 	}
 	for _, next := range c.subscriptions() {
 		switch {
@@ -230,15 +208,15 @@ func (c *proxy) apply(stream grpc.ClientStream, s *subscription, r *response) er
 				delete(next.has, name)
 			}
 			if err := c.ask(stream, next, added, removed); err != nil {
-				return err
+				return 0, err
 			}
 		case next == c.listeners && !next.asked && s == c.clusters:
 			if err := c.ask(stream, next, nil, nil); err != nil {
-				return err
+				return 0, err
 			}
 		}
 	}
-	return nil
+	return resent, nil
 }
 
 // ask subscribes to a type, or changes which of its resources are subscribed to.
@@ -252,14 +230,17 @@ func (c *proxy) ask(stream grpc.ClientStream, s *subscription, added, removed []
 		}
 	}
 	s.asked = true
-	if c.fleet.SOTW {
+	if c.sotw() {
 		return stream.SendMsg(&discoveryv3.DiscoveryRequest{
 			Node: c.node(), TypeUrl: s.typeURL, ResourceNames: s.names(), VersionInfo: s.version, ResponseNonce: s.nonce,
 		})
 	}
 	r := &discoveryv3.DeltaDiscoveryRequest{Node: c.node(), TypeUrl: s.typeURL, ResourceNamesSubscribe: added, ResourceNamesUnsubscribe: removed}
 	if first {
-		r.InitialResourceVersions = maps.Clone(s.has)
+		r.InitialResourceVersions = make(map[string]string, len(s.has))
+		for name, known := range s.has {
+			r.InitialResourceVersions[name] = known.version
+		}
 	}
 	return stream.SendMsg(r)
 }
@@ -273,7 +254,7 @@ func (s *subscription) names() []string {
 
 func (c *proxy) acknowledge(stream grpc.ClientStream, s *subscription) error {
 	var m proto.Message = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: s.typeURL, ResponseNonce: s.nonce}
-	if c.fleet.SOTW {
+	if c.sotw() {
 		m = &discoveryv3.DiscoveryRequest{TypeUrl: s.typeURL, ResourceNames: s.names(), VersionInfo: s.version, ResponseNonce: s.nonce}
 	}
 	return stream.SendMsg(m)
@@ -292,21 +273,20 @@ func (c *proxy) complete() bool {
 	return true
 }
 
-// expect notes that the client has acknowledged what is expected.
-func (c *proxy) expect(f frame) {
-	e := c.fleet.expected.Load()
-	if e == nil || c.seen == e.number {
-		return
-	}
-	for _, marker := range e.markers {
-		if bytes.Contains(f, marker) {
-			c.seen = e.number
-			e.met(time.Now())
-			return
-		}
-	}
-}
+func (c *proxy) sotw() bool { return c.fleet.Protocol == protocolSOTW }
 
+// node is the client's description of itself.
 func (c *proxy) node() *corev3.Node {
-	return c.fleet.node(c.pod)
+	if !c.fleet.Istio {
+		return &corev3.Node{Id: c.pod.UID}
+	}
+	fields, _ := structpb.NewStruct(map[string]any{
+		"NAMESPACE": c.pod.Namespace, "NAME": c.pod.Name, "SERVICE_ACCOUNT": c.pod.ServiceAccount, "CLUSTER_ID": "Kubernetes",
+		"ISTIO_VERSION": "1.31.0", "INSTANCE_IPS": c.pod.Address, "MESH_ID": "cluster.local",
+		"LABELS": map[string]any{"app": c.pod.ServiceAccount},
+	})
+	return &corev3.Node{
+		Id:       fmt.Sprintf("sidecar~%s~%s.%s~%s.svc.cluster.local", c.pod.Address, c.pod.Name, c.pod.Namespace, c.pod.Namespace),
+		Metadata: fields,
+	}
 }

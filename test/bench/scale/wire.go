@@ -12,12 +12,15 @@ import (
 // thousand clients would cost more than what is measured.
 type frame []byte
 
-// codec sends messages of protobuf and receives frames.
+// codec sends messages of protobuf and frames, and receives frames.
 type codec struct{}
 
 func (codec) Name() string { return "proto" }
 
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	if f, ok := v.(frame); ok {
+		return mem.BufferSlice{mem.SliceBuffer(f)}, nil
+	}
 	data, err := proto.Marshal(v.(proto.Message))
 	return mem.BufferSlice{mem.SliceBuffer(data)}, err
 }
@@ -139,10 +142,4 @@ func fields(data []byte, do func(protowire.Number, []byte) error) error {
 		data = data[n:]
 	}
 	return nil
-}
-
-// addressMarker returns the bytes by which a resource names the address: the field address
-// of a SocketAddress.
-func addressMarker(address string) []byte {
-	return protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), address)
 }
