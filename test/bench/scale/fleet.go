@@ -91,8 +91,8 @@ type Report struct {
 	Took []time.Duration `json:",omitempty"`
 	// Responses, Resources and Bytes were received since the last report.
 	Responses, Resources, Bytes int64
-	// Resent are those of the Resources that the client had already, in the same form. The
-	// one that it has asked for again does not count.
+	// Resent are those of the Resources that the clients had already, by name. The ones that
+	// they have asked for again do not count.
 	Resent int64
 	// Broken counts the connections that have ended, and Why is the last one's error.
 	Broken int64

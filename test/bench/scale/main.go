@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -120,14 +119,14 @@ func measure(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	defer os.RemoveAll(o.built)
-	var results []Result
+	run := newRun()
 	var failures []error
 	add := func(r Result, err error) {
 		if err != nil {
 			r.Failed = err.Error()
 			failures = append(failures, fmt.Errorf("%s of %s with %s, %d services, %s: %w", r.Scenario, r.ControlPlane, r.Protocol, r.Services, r.Mode, err))
 		}
-		results = append(results, r)
+		run.Results = append(run.Results, r)
 		r.print()
 	}
 	printHead()
@@ -162,12 +161,12 @@ func measure(ctx context.Context, o *options) (err error) {
 				break
 			}
 			// What follows may take an hour.
-			if err := write(o.json, results); err != nil {
+			if err := run.write(o.json); err != nil {
 				return err
 			}
 		}
 	}
-	return errors.Join(append(failures, write(o.json, results))...)
+	return errors.Join(append(failures, run.write(o.json))...)
 }
 
 // measure runs all scenarios with a control plane and clients of a protocol.
@@ -201,15 +200,4 @@ func (g *ground) measure(ctx context.Context, p *plane, protocol string, add fun
 		return nil
 	}
 	return err
-}
-
-func write(file string, results []Result) error {
-	if file == "" {
-		return nil
-	}
-	text, err := json.MarshalIndent(results, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
 }

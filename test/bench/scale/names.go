@@ -32,17 +32,13 @@ func newSubjects() *subjects {
 	return &subjects{seed: maphash.MakeSeed(), of: make(map[uint64]*subject)}
 }
 
-// sum returns a checksum of a resource.
-func (s *subjects) sum(typeURL string, value []byte) uint64 {
+// find returns the subject of a resource of the type.
+func (s *subjects) find(typeURL string, value []byte) (*subject, error) {
 	var h maphash.Hash
 	h.SetSeed(s.seed)
 	_, _ = h.WriteString(typeURL)
 	_, _ = h.Write(value)
-	return h.Sum64()
-}
-
-// find returns the subject of a resource of the type. The key is its sum.
-func (s *subjects) find(typeURL string, value []byte, key uint64) (*subject, error) {
+	key := h.Sum64()
 	s.mu.RLock()
 	found := s.of[key]
 	s.mu.RUnlock()

@@ -27,6 +27,8 @@ const (
 type proxy struct {
 	*sidecar
 	clusters, endpoints, listeners, routes *subscription
+	// forgotten is the cluster that it asks for again when it comes back.
+	forgotten string
 }
 
 // subscription is what a client knows of a type. It survives a connection.
@@ -34,8 +36,9 @@ type subscription struct {
 	typeURL string
 	// source names the resources; nil means all of the type.
 	source *subscription
-	// has are the resources by name.
-	has map[string]known
+	// has are the versions of the resources by name. The discovery service with the state of
+	// the world gives none.
+	has map[string]string
 	// refers are the names that each resource refers to, and referred counts them.
 	refers   map[string][]string
 	referred map[string]int
@@ -45,18 +48,11 @@ type subscription struct {
 	version, nonce  string
 }
 
-// known is what a client remembers of a resource: its version, which the discovery service
-// with the state of the world does not give, and a checksum.
-type known struct {
-	version string
-	sum     uint64
-}
-
 func newProxy(of *sidecar) *proxy {
 	c := &proxy{sidecar: of}
 	subscribe := func(typeURL string, source *subscription) *subscription {
 		return &subscription{
-			typeURL: typeURL, source: source, has: make(map[string]known),
+			typeURL: typeURL, source: source, has: make(map[string]string),
 			refers: make(map[string][]string), referred: make(map[string]int),
 		}
 	}
@@ -131,7 +127,8 @@ func (c *proxy) connect(ctx context.Context) error {
 // comes back does not answer, so nobody could say when it is served.
 func (c *proxy) forgetOne() {
 	if len(c.clusters.has) > 0 {
-		c.clusters.has[slices.Min(slices.Collect(maps.Keys(c.clusters.has)))] = known{}
+		c.forgotten = slices.Min(slices.Collect(maps.Keys(c.clusters.has)))
+		c.clusters.has[c.forgotten] = ""
 	}
 }
 
@@ -174,9 +171,9 @@ func (c *proxy) apply(stream grpc.ClientStream, s *subscription, r *response) (i
 	}
 	kept, resent := make(map[string]bool), 0
 	for _, resource := range r.resources {
-		name, sum := resource.name, c.fleet.subjects.sum(s.typeURL, resource.value)
+		name := resource.name
 		if s.source == nil || c.sotw() {
-			subject, err := c.fleet.subjects.find(s.typeURL, resource.value, sum)
+			subject, err := c.fleet.subjects.find(s.typeURL, resource.value)
 			if err != nil {
 				return 0, fmt.Errorf("%s %s: %w", s.typeURL, resource.name, err)
 			}
@@ -186,10 +183,10 @@ func (c *proxy) apply(stream grpc.ClientStream, s *subscription, r *response) (i
 			refer(name, subject.refers)
 		}
 		kept[name] = true
-		if s.has[name].sum == sum {
+		if _, had := s.has[name]; had && (s != c.clusters || name != c.forgotten) {
 			resent++
 		}
-		s.has[c.fleet.intern(name)] = known{c.fleet.intern(resource.version), sum}
+		s.has[c.fleet.intern(name)] = c.fleet.intern(resource.version)
 	}
 	for _, name := range gone {
 		if !kept[name] {
@@ -237,10 +234,7 @@ func (c *proxy) ask(stream grpc.ClientStream, s *subscription, added, removed []
 	}
 	r := &discoveryv3.DeltaDiscoveryRequest{Node: c.node(), TypeUrl: s.typeURL, ResourceNamesSubscribe: added, ResourceNamesUnsubscribe: removed}
 	if first {
-		r.InitialResourceVersions = make(map[string]string, len(s.has))
-		for name, known := range s.has {
-			r.InitialResourceVersions[name] = known.version
-		}
+		r.InitialResourceVersions = maps.Clone(s.has)
 	}
 	return stream.SendMsg(r)
 }
