@@ -143,7 +143,7 @@ bench: ## measure time, allocations, bytes and memory
 # Arguments for test/bench/scale; -help lists them.
 SCALE ?=
 
-bench-scale: apiserver ## measure what changes cost the controller with up to 1,000 real clients and services (about 15 minutes)
+bench-scale: apiserver ## measure what changes cost the controller with up to 1,000 real clients and services (about 35 minutes)
 	go run ./test/bench/scale $(SCALE)
 
 # Arguments for test/bench/dataplane; -help lists them.
@@ -180,6 +180,7 @@ lint: ## vet, staticcheck, formatting, generated files, known vulnerabilities
 	go vet ./...
 	go -C test/cluster vet ./...
 	go -C tools/release vet ./...
+	go -C test/bench/plot vet ./...
 	go vet -tags grpcnotrace,e2e ./test/e2e
 	$(TOOL) staticcheck ./...
 	@$(MAKE) --no-print-directory generate

@@ -45,7 +45,7 @@ type Series struct {
 const (
 	panelWidth  = 3.4 * vg.Inch
 	panelHeight = 3.2 * vg.Inch
-	legendWidth = 1.3 * vg.Inch
+	legendWidth = 1.6 * vg.Inch
 )
 
 // colors can be told apart on paper and by people who see red and green alike.
@@ -55,7 +55,7 @@ var colors = []color.Color{
 	color.RGBA{0x00, 0x00, 0x00, 0xff}, color.RGBA{0x80, 0x80, 0x80, 0xff}, color.RGBA{0x80, 0x00, 0x20, 0xff},
 }
 
-var gridColor = color.Gray{0xdd}
+var gridColor = color.Gray{0xc8}
 
 func main() {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}

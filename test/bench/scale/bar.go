@@ -76,7 +76,7 @@ func atMost(mode, scenario string, of func(*Result) int64, limit int64) func([]R
 		}
 		text := kibibytes(of(r))
 		if limit >= 1<<20 {
-			text = fmt.Sprintf("%d MiB", of(r)>>20)
+			text = mebibytes(of(r))
 		}
 		return text, of(r) <= limit, true
 	}
@@ -126,7 +126,7 @@ func idleMemory(results []Result) (string, bool, bool) {
 		return "", false, false
 	}
 	m := results[i].Memory
-	return fmt.Sprintf("%d MiB (resident %d MiB)", m.Anonymous>>20, m.Resident>>20), m.Anonymous <= 40<<20, true
+	return fmt.Sprintf("%s (resident %s)", mebibytes(m.Anonymous), mebibytes(m.Resident)), m.Anonymous <= 40<<20, true
 }
 
 // writeBars writes the bars beside the numbers with each kind of clients.

@@ -47,7 +47,7 @@ func main() {
 	clients := flag.String("clients", protocolDelta+","+protocolFiles, "protocols of the proxies: delta and sotw for the discovery service, files for the file repository; empty to omit Outrigger")
 	flag.IntVar(&o.proxies, "proxies", 0, "how many proxies are connected at most; 0 for as many as there are services")
 	flag.IntVar(&o.rounds, "rounds", 9, "how often each change is made")
-	flag.DurationVar(&o.roll, "roll", time.Minute, "how long pods are replaced, 100 a minute")
+	flag.DurationVar(&o.roll, "roll", 30*time.Second, "how long pods are replaced, 100 a minute")
 	flag.StringVar(&o.program, "controller", "", "the controller's program; the default is to build it")
 	flag.StringVar(&o.json, "json", "", "file for the results as JSON")
 	flag.StringVar(&o.istiod, "istiod", "", "measure this program of istiod too, with the same objects and clients")

@@ -79,41 +79,94 @@ func portable(arguments []string) []string {
 // titles of the modes.
 var titles = map[string]string{"policy": "By policy", "permissive": "Permissive"}
 
-// writeTables writes the plots and a table for each mode, with a row for each scenario, control
-// plane and size.
+// table has a row for each scenario and size, and a column for each control plane and kind of
+// clients.
+type table struct {
+	heading   string
+	scenarios []string
+	cell      func(r *Result) string
+}
+
+var pageTables = []table{
+	{"Changes: the median of the times until the last proxy has acknowledged it, the longest of them, CPU, bytes to all proxies", append(slices.Clone(changes), scenarioStall), func(r *Result) string {
+		return join(rounded(r.Median), rounded(r.Max), rounded(r.CPU), size(r.Bytes/int64(max(r.Rounds, 1))))
+	}},
+	{"Connections: the median of the proxies' waits, the longest of them, from the start until all are served, CPU, bytes to all proxies, resources sent again", []string{scenarioConnect, scenarioReconnect, scenarioRestart}, func(r *Result) string {
+		return join(rounded(r.Median), rounded(r.Max), rounded(r.All), rounded(r.CPU), size(r.Bytes), fmt.Sprint(r.Resent))
+	}},
+	{"Memory of the process: anonymous, resident; for `memory` and `stall` also that of one proxy", []string{scenarioIdle, scenarioConnect, scenarioMemory, scenarioRoll, scenarioStall}, func(r *Result) string {
+		cells := []string{mebibytes(r.Memory.Anonymous), mebibytes(r.Memory.Resident)}
+		if r.Scenario == scenarioMemory || r.Scenario == scenarioStall {
+			cells = append(cells, kibibytes(r.Held))
+		}
+		return join(cells...)
+	}},
+}
+
+func join(cells ...string) string { return strings.Join(cells, ", ") }
+
+// writeTables writes the figures and the tables of each mode.
 func writeTables(out *strings.Builder, results []Result, figures []figure) {
 	for _, mode := range []string{"policy", "permissive"} {
-		rows := slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return r.Mode != mode })
-		if len(rows) == 0 {
+		some := slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return r.Mode != mode })
+		if len(some) == 0 {
 			continue
 		}
-		slices.SortStableFunc(rows, func(a, b Result) int {
-			return slices.Index(scenarioNames(), a.Scenario) - slices.Index(scenarioNames(), b.Scenario)
-		})
 		fmt.Fprintf(out, "\n### %s\n\n", titles[mode])
-		for _, c := range figures {
-			if c.mode == mode {
-				fmt.Fprintf(out, "![%s](images/%s)\n\n", c.text, c.File)
+		for _, f := range figures {
+			if f.mode == mode {
+				fmt.Fprintf(out, "![%s](images/%s)\n\n", f.text, f.File)
 			}
 		}
-		out.WriteString("| what | control plane | clients | services | proxies | median | longest | until all | CPU | bytes to all proxies | sent again | resident | anonymous | a proxy |\n" +
-			"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
-		for _, r := range rows {
-			fmt.Fprintf(out, "| %s | %s | %s | %d | %d |", r.Scenario, r.ControlPlane, r.Protocol, r.Services, r.Proxies)
-			if r.Failed != "" {
-				fmt.Fprintf(out, " did not end: %s | | | | | | | | |\n", strings.ReplaceAll(firstLine(r.Failed), "|", "/"))
-				continue
-			}
-			resent, held := "", ""
-			if r.Scenario == scenarioReconnect || r.Scenario == scenarioRestart {
-				resent = fmt.Sprint(r.Resent)
-			}
-			if r.Scenario == scenarioMemory || r.Scenario == scenarioStall {
-				held = kibibytes(r.Held)
-			}
-			fmt.Fprintf(out, " %s | %s | %s | %s | %s | %s | %d MiB | %d MiB | %s |\n", rounded(r.Median), rounded(r.Max), rounded(r.All), rounded(r.CPU),
-				size(r.Bytes/int64(max(r.Rounds, 1))), resent, r.Memory.Resident>>20, r.Memory.Anonymous>>20, held)
+		for _, t := range pageTables {
+			t.write(out, some)
 		}
+	}
+}
+
+func (t *table) write(out *strings.Builder, results []Result) {
+	columns := clientsIn(results)
+	type row struct {
+		scenario          string
+		services, proxies int
+	}
+	var rows []row
+	for _, scenario := range t.scenarios {
+		from := len(rows)
+		for _, r := range results {
+			next := row{scenario, r.Services, r.Proxies}
+			if r.Scenario == scenario && !slices.Contains(rows, next) {
+				rows = append(rows, next)
+			}
+		}
+		slices.SortFunc(rows[from:], func(a, b row) int { return a.services - b.services })
+	}
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "%s:\n\n| what | services | proxies |", t.heading)
+	for _, column := range columns {
+		fmt.Fprintf(out, " %s |", column)
+	}
+	out.WriteString("\n|---|---|---|" + strings.Repeat("---|", len(columns)) + "\n")
+	for _, row := range rows {
+		fmt.Fprintf(out, "| %s | %d | %d |", row.scenario, row.services, row.proxies)
+		for _, column := range columns {
+			i := slices.IndexFunc(results, func(r Result) bool {
+				plane, _, _ := strings.Cut(column, ",")
+				isOf := r.by() == column || r.Scenario == scenarioIdle && r.ControlPlane == plane
+				return isOf && r.Scenario == row.scenario && r.Services == row.services && r.Proxies == row.proxies
+			})
+			switch {
+			case i < 0:
+				out.WriteString(" |")
+			case results[i].Failed != "":
+				fmt.Fprintf(out, " did not end: %s |", strings.ReplaceAll(firstLine(results[i].Failed), "|", "/"))
+			default:
+				fmt.Fprintf(out, " %s |", t.cell(&results[i]))
+			}
+		}
+		out.WriteString("\n")
 	}
 	out.WriteString("\n")
 }
@@ -124,11 +177,10 @@ func firstLine(text string) string {
 }
 
 func kibibytes(n int64) string { return fmt.Sprintf("%d KiB", n>>10) }
+func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
 
 func rounded(d time.Duration) string {
 	switch {
-	case d == 0:
-		return ""
 	case d >= 10*time.Second:
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	case d >= time.Second:
@@ -141,8 +193,6 @@ func rounded(d time.Duration) string {
 
 func size(n int64) string {
 	switch {
-	case n == 0:
-		return ""
 	case n >= 10<<20:
 		return fmt.Sprintf("%d MiB", n>>20)
 	case n >= 10<<10:
