@@ -176,7 +176,14 @@ func firstLine(text string) string {
 	return line
 }
 
-func kibibytes(n int64) string { return fmt.Sprintf("%d KiB", n>>10) }
+// kibibytes returns a number of bytes. A difference of two measurements may be less than zero.
+func kibibytes(n int64) string {
+	if n < 1<<10 {
+		return "under 1 KiB"
+	}
+	return fmt.Sprintf("%d KiB", n>>10)
+}
+
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
 
 func rounded(d time.Duration) string {

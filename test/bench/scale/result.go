@@ -66,10 +66,10 @@ func (r *Result) print() {
 	}
 	switch r.Scenario {
 	case scenarioMemory:
-		fmt.Printf("%50s %d KiB a proxy\n", "", r.Held>>10)
+		fmt.Printf("%50s %s a proxy\n", "", kibibytes(r.Held))
 	case scenarioStall:
-		fmt.Printf("%50s %d KiB a proxy that does not read, which has everything %s after it reads again; %d connections were broken\n", "",
-			r.Held>>10, r.CaughtUp.Round(time.Millisecond), r.Broken)
+		fmt.Printf("%50s %s a proxy that does not read, which has everything %s after it reads again; %d connections were broken\n", "",
+			kibibytes(r.Held), r.CaughtUp.Round(time.Millisecond), r.Broken)
 	case scenarioReconnect, scenarioRestart:
 		fmt.Printf("%50s %d resources were sent again, %d connections were broken\n", "", r.Resent, r.Broken)
 	}

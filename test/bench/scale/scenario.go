@@ -264,21 +264,27 @@ func (m *testMesh) endpoint(ctx context.Context, r *Result) error {
 	})
 }
 
-// morePods creates the pods up to a number, which are no endpoints yet.
+// morePods creates the pods up to a number. They are not ready, as the EndpointSlice says.
 func (m *testMesh) morePods(ctx context.Context, service, pods int) error {
 	m.afterwards(func(ctx context.Context) error {
-		err := m.city.setEndpoints(ctx, service, firstPods(endpoints))
+		var err error
 		for pod := endpoints; pod < pods; pod++ {
 			err = errors.Join(err, client.IgnoreNotFound(m.city.deletePod(ctx, service, pod)))
 		}
-		return err
+		return errors.Join(err, m.city.setEndpoints(ctx, service, firstPods(endpoints)))
 	})
 	for pod := endpoints; pod < pods; pod++ {
 		if err := m.city.createPod(ctx, service, pod); err != nil {
 			return err
 		}
 	}
-	return nil
+	return m.scaleTo(ctx, service, endpoints, pods)
+}
+
+// scaleTo makes the first of the pods of a service ready, and the others not.
+func (m *testMesh) scaleTo(ctx context.Context, service, ready, pods int) error {
+	all := firstPods(pods)
+	return m.city.setEndpoints(ctx, service, all[:ready], all[ready:]...)
 }
 
 // many is how many endpoints a service gets in place of 10.
@@ -291,10 +297,10 @@ func (m *testMesh) scale(ctx context.Context, r *Result) error {
 		return err
 	}
 	return m.change(ctx, r, m.seers(service), func(int) (func() error, [][]byte, error) {
-		if err := m.city.setEndpoints(ctx, service, firstPods(endpoints)); err != nil {
+		if err := m.scaleTo(ctx, service, endpoints, many); err != nil {
 			return nil, nil, err
 		}
-		return func() error { return m.city.setEndpoints(ctx, service, firstPods(many)) }, m.address(service, many-1), nil
+		return func() error { return m.scaleTo(ctx, service, many, many) }, m.address(service, many-1), nil
 	})
 }
 
@@ -428,10 +434,10 @@ func (m *testMesh) stall(ctx context.Context, r *Result) error {
 		return err
 	})
 	err = m.change(ctx, r, seers[len(stalled):], func(int) (func() error, [][]byte, error) {
-		if err := m.city.setEndpoints(ctx, service, firstPods(endpoints)); err != nil {
+		if err := m.scaleTo(ctx, service, endpoints, many+1); err != nil {
 			return nil, nil, err
 		}
-		return func() error { return m.city.setEndpoints(ctx, service, firstPods(many)) }, m.address(service, many-1), nil
+		return func() error { return m.scaleTo(ctx, service, many, many+1) }, m.address(service, many-1), nil
 	})
 	if err != nil {
 		return err
@@ -444,7 +450,7 @@ func (m *testMesh) stall(ctx context.Context, r *Result) error {
 	if _, err := m.fleet.do(Order{Do: doExpect, Markers: m.address(service, many), Count: len(seers)}); err != nil {
 		return err
 	}
-	if err := m.city.setEndpoints(ctx, service, firstPods(many+1)); err != nil {
+	if err := m.scaleTo(ctx, service, many+1, many+1); err != nil {
 		return err
 	}
 	if err := m.plane.quiet(ctx); err != nil {
