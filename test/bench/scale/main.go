@@ -158,7 +158,7 @@ func measure(ctx context.Context, o *options) (err error) {
 				failures = append(failures, fmt.Errorf("%d services, %s: %w", size, mode, err))
 			}
 			if ctx.Err() != nil {
-				break
+				return errors.Join(append(failures, context.Cause(ctx), run.write(o.json))...)
 			}
 			// What follows may take an hour.
 			if err := run.write(o.json); err != nil {
