@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// The lines between which a page has the results.
+// Begin and End are the lines between which a page has the results.
 const (
-	begin = "<!-- begin of the results -->\n"
-	end   = "<!-- end of the results -->\n"
+	Begin = "<!-- begin of the results -->\n"
+	End   = "<!-- end of the results -->\n"
 )
 
 // Write replaces the results in a page.
@@ -20,27 +20,28 @@ func Write(file, results string) error {
 	if err != nil {
 		return err
 	}
-	before, rest, begins := strings.Cut(string(text), begin)
-	_, after, ends := strings.Cut(rest, end)
+	before, rest, begins := strings.Cut(string(text), Begin)
+	_, after, ends := strings.Cut(rest, End)
 	if !begins || !ends {
-		return fmt.Errorf("%s has no lines %q and %q, between which the results are written", file, strings.TrimSpace(begin), strings.TrimSpace(end))
+		return fmt.Errorf("%s has no lines %q and %q, between which the results are written", file, strings.TrimSpace(Begin), strings.TrimSpace(End))
 	}
-	return os.WriteFile(file, []byte(before+begin+results+end+after), 0o644)
+	return os.WriteFile(file, []byte(before+Begin+results+End+after), 0o644)
 }
 
 // Duration returns a duration with two or three significant digits.
 func Duration(d time.Duration) string {
+	ms := d.Seconds() * 1000
 	switch {
 	case d >= 10*time.Second:
-		return d.Round(100 * time.Millisecond).String()
+		return fmt.Sprintf("%.1f s", d.Seconds())
 	case d >= time.Second:
-		return d.Round(10 * time.Millisecond).String()
+		return fmt.Sprintf("%.2f s", d.Seconds())
 	case d >= 10*time.Millisecond:
-		return d.Round(time.Millisecond).String()
+		return fmt.Sprintf("%.0f ms", ms)
 	case d >= time.Millisecond:
-		return d.Round(100 * time.Microsecond).String()
+		return fmt.Sprintf("%.1f ms", ms)
 	}
-	return d.Round(time.Microsecond).String()
+	return fmt.Sprintf("%.0f µs", ms*1000)
 }
 
 // Size returns a number of bytes with a unit.

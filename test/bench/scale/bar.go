@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/test/bench/page"
 )
 
 // bar is a bound on a number of Outrigger's.
@@ -64,7 +66,7 @@ func within(mode, scenario string, of func(*Result) time.Duration, limit time.Du
 		if r == nil {
 			return "", false, false
 		}
-		return rounded(of(r)), of(r) <= limit, true
+		return page.Duration(of(r)), of(r) <= limit, true
 	}
 }
 
@@ -107,7 +109,7 @@ func flat(results []Result) (string, bool, bool) {
 		return "", false, false
 	}
 	ratio := most.CPU.Seconds() / few.CPU.Seconds()
-	return fmt.Sprintf("%.1f times (%s with %d, %s with %d)", ratio, rounded(few.CPU), few.Services, rounded(most.CPU), most.Services), ratio <= 1.5, true
+	return fmt.Sprintf("%.1f times (%s with %d, %s with %d)", ratio, page.Duration(few.CPU), few.Services, page.Duration(most.CPU), most.Services), ratio <= 1.5, true
 }
 
 // undisturbed compares stall, in which some proxies do not read, with scale.
@@ -117,7 +119,7 @@ func undisturbed(results []Result) (string, bool, bool) {
 		return "", false, false
 	}
 	ratio := stall.Median.Seconds() / scale.Median.Seconds()
-	return fmt.Sprintf("%.1f times (%s, %s)", ratio, rounded(stall.Median), rounded(scale.Median)), ratio <= 1.5, true
+	return fmt.Sprintf("%.1f times (%s, %s)", ratio, page.Duration(stall.Median), page.Duration(scale.Median)), ratio <= 1.5, true
 }
 
 func idleMemory(results []Result) (string, bool, bool) {

@@ -53,7 +53,7 @@ func main() {
 	flag.StringVar(&o.istiod, "istiod", "", "measure this program of istiod too, with the same objects and clients")
 	flag.StringVar(&o.istioCRDs, "istio-crds", "", "file or folder with Istio's CRDs, for -istiod")
 	istiodClients := flag.String("istiod-clients", protocolDelta+","+protocolSOTW, "protocols of istiod's proxies")
-	page := flag.String("page", "", "measure nothing, but write the results in the files of the arguments into this page, and the plots beside it")
+	toPage := flag.String("page", "", "measure nothing, but write the results in the files of the arguments into this page, and the plots beside it")
 	isFleet := flag.Bool("fleet", false, "be the proxies for another process of this program")
 	flag.Parse()
 	if *isFleet {

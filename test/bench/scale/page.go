@@ -13,7 +13,7 @@ import (
 
 // writePage replaces the results of a page by those of the runs in files of JSON, and draws
 // the plots into the folder images beside the page.
-func writePage(page string, files []string) error {
+func writePage(to string, files []string) error {
 	var runs []Run
 	var results []Result
 	for _, file := range files {
@@ -27,17 +27,8 @@ func writePage(page string, files []string) error {
 		}
 		runs, results = append(runs, run), append(results, run.Results...)
 	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	before, rest, begins := strings.Cut(string(text), pageBegin)
-	_, after, ends := strings.Cut(rest, pageEnd)
-	if !begins || !ends {
-		return fmt.Errorf("%s has no lines %q and %q", page, strings.TrimSpace(pageBegin), strings.TrimSpace(pageEnd))
-	}
 	figures := figuresOf(results)
-	if err := draw(figures, filepath.Join(filepath.Dir(page), "images")); err != nil {
+	if err := draw(figures, filepath.Join(filepath.Dir(to), "images")); err != nil {
 		return err
 	}
 	var out strings.Builder
@@ -46,7 +37,7 @@ func writePage(page string, files []string) error {
 	}
 	writeBars(&out, results)
 	writeTables(&out, results, figures)
-	return os.WriteFile(page, []byte(before+pageBegin+out.String()+pageEnd+after), 0o644)
+	return page.Write(to, out.String())
 }
 
 // describe says when and where the run was made.
@@ -89,10 +80,10 @@ type table struct {
 
 var pageTables = []table{
 	{"Changes: the median of the times until the last proxy has acknowledged it, the longest of them, CPU, bytes to all proxies", append(slices.Clone(changes), scenarioStall), func(r *Result) string {
-		return join(rounded(r.Median), rounded(r.Max), rounded(r.CPU), size(r.Bytes/int64(max(r.Rounds, 1))))
+		return join(page.Duration(r.Median), page.Duration(r.Max), page.Duration(r.CPU), page.Size(r.Bytes/int64(max(r.Rounds, 1))))
 	}},
 	{"Connections: the median of the proxies' waits, the longest of them, from the start until all are served, CPU, bytes to all proxies, resources sent again", []string{scenarioConnect, scenarioReconnect, scenarioRestart}, func(r *Result) string {
-		return join(rounded(r.Median), rounded(r.Max), rounded(r.All), rounded(r.CPU), size(r.Bytes), fmt.Sprint(r.Resent))
+		return join(page.Duration(r.Median), page.Duration(r.Max), page.Duration(r.All), page.Duration(r.CPU), page.Size(r.Bytes), fmt.Sprint(r.Resent))
 	}},
 	{"Memory of the process: anonymous, resident; for `memory` and `stall` also that of one proxy", []string{scenarioIdle, scenarioConnect, scenarioMemory, scenarioRoll, scenarioStall}, func(r *Result) string {
 		cells := []string{mebibytes(r.Memory.Anonymous), mebibytes(r.Memory.Resident)}
@@ -185,25 +176,3 @@ func kibibytes(n int64) string {
 }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
-
-func rounded(d time.Duration) string {
-	switch {
-	case d >= 10*time.Second:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d >= time.Second:
-		return fmt.Sprintf("%.2f s", d.Seconds())
-	case d >= 10*time.Millisecond:
-		return fmt.Sprintf("%.0f ms", d.Seconds()*1000)
-	}
-	return fmt.Sprintf("%.1f ms", d.Seconds()*1000)
-}
-
-func size(n int64) string {
-	switch {
-	case n >= 10<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
-	case n >= 10<<10:
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
-	return fmt.Sprintf("%d B", n)
-}

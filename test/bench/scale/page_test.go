@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/test/bench/page"
 )
 
 // of returns a result of Outrigger's with a thousand services.
@@ -53,7 +55,7 @@ func TestBars(t *testing.T) {
 // plots are there.
 func TestPage(t *testing.T) {
 	dir := t.TempDir()
-	page, file := filepath.Join(dir, "page.md"), filepath.Join(dir, "results.json")
+	to, file := filepath.Join(dir, "page.md"), filepath.Join(dir, "results.json")
 	run := Run{Arguments: []string{"-istiod", "/home/someone/istiod", "-sizes=1000"}, Results: []Result{
 		of("policy", scenarioConnect, func(r *Result) { r.Memory.Anonymous = 20 << 20 }),
 		of("policy", scenarioEndpoint, func(r *Result) {
@@ -67,18 +69,18 @@ func TestPage(t *testing.T) {
 	if err := run.write(file); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(page, []byte("before\n"+pageBegin+"old\n"+pageEnd+"after\n"), 0o644); err != nil {
+	if err := os.WriteFile(to, []byte("before\n"+page.Begin+"old\n"+page.End+"after\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := writePage(page, []string{file}); err != nil {
+	if err := writePage(to, []string{file}); err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(page)
+	content, err := os.ReadFile(to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(content)
-	if !strings.HasPrefix(text, "before\n"+pageBegin) || !strings.HasSuffix(text, pageEnd+"after\n") || strings.Contains(text, "old\n") {
+	if !strings.HasPrefix(text, "before\n"+page.Begin) || !strings.HasSuffix(text, page.End+"after\n") || strings.Contains(text, "old\n") {
 		t.Errorf("the page is %s", text)
 	}
 	for _, want := range []string{
