@@ -172,7 +172,7 @@ var rules = []rule{
 		"it provides pods on one machine, for any mesh"},
 	{"internal/localmesh", "apis/... mesh internal/identity internal/inject internal/inject/offline internal/injector internal/lab internal/meshconfig internal/source internal/source/dir sidecar sidecar/driver golang.org/x/sync/... sigs.k8s.io/yaml " + kubernetes,
 		"it is the complete mesh on one machine: unchanged components, with a lab in place of the cluster"},
-	{"internal/demo", "internal/dashboard internal/debug internal/lab internal/limit internal/localmesh samples golang.org/x/sync/...",
+	{"internal/demo", "internal/dashboard internal/debug internal/lab internal/limit internal/localmesh samples golang.org/x/sync/... " + kubernetes,
 		"it shows the mesh from outside, and changes it as a user would, with manifests"},
 	{"internal/version", "",
 		"every program links it"},

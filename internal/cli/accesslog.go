@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/outrigger-mesh/outrigger/internal/accesslog"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
@@ -37,10 +38,19 @@ type accessLogFlags struct {
 
 func (f *accessLogFlags) addPods(flags *pflag.FlagSet) {
 	f.kube.add(flags)
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the pods; the default is that of the kubeconfig's context")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the pods; the default is that of the kubeconfig's context, or all with --debug-address")
 	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "pods of all namespaces")
 	flags.StringVarP(&f.selector, "selector", "l", "", "labels of the pods, for example app=cart")
 	flags.StringVar(&f.filter.RequestID, "request-id", "", "only the request with this value of the header x-request-id")
+}
+
+// client returns a client for the pods and their logs. At --debug-address the demo answers
+// for an API server.
+func (f *accessLogFlags) client() (kubernetes.Interface, error) {
+	if f.address == "" {
+		return f.kube.client()
+	}
+	return kubernetes.NewForConfig(&rest.Config{Host: "http://" + f.address})
 }
 
 func (f *accessLogFlags) checkPods(command string, args []string) error {
@@ -49,6 +59,8 @@ func (f *accessLogFlags) checkPods(command string, args []string) error {
 		return usage.Errorf("%s: -A can't be combined with -n or with names of pods", command)
 	case f.selector != "" && len(args) > 0:
 		return usage.Errorf("%s: -l can't be combined with names of pods", command)
+	case f.address != "":
+		return f.checkAddress()
 	}
 	return nil
 }
@@ -70,7 +82,7 @@ func (f *accessLogFlags) pods(ctx context.Context, client kubernetes.Interface, 
 	var pods []corev1.Pod
 	if len(args) == 0 {
 		namespace := f.namespace
-		if namespace == "" && !f.all {
+		if namespace == "" && !f.all && f.address == "" {
 			var err error
 			if namespace, err = f.kube.namespace(); err != nil {
 				return nil, err

@@ -51,8 +51,12 @@ func (f *proxyFlags) add(cmd *cobra.Command, formats ...string) {
 // addMesh adds the flags that say which controllers are asked.
 func (f *proxyFlags) addMesh(flags *pflag.FlagSet) {
 	flags.StringVar(&f.mesh.Namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
-	flags.StringVar(&f.address, "debug-address", "", "HOST:PORT of the debug pages of a controller that is not in a cluster; the default is to ask the controller's pods")
+	f.addAddress(flags)
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long the requests may take")
+}
+
+func (f *proxyFlags) addAddress(flags *pflag.FlagSet) {
+	flags.StringVar(&f.address, "debug-address", "", "HOST:PORT of the debug pages of a controller that is not in a cluster; the default is to ask the controller's pods")
 }
 
 // newProxyCommand returns the command proxy.

@@ -34,12 +34,19 @@ var errNoDebugPages = errors.New("the debug pages may be disabled; set spec.obse
 // check returns an error for flags with which no controller can be queried.
 func (f *proxyFlags) check() error {
 	if f.address != "" {
-		if _, port, err := net.SplitHostPort(f.address); err != nil || port == "" || strings.Contains(f.address, "/") {
-			return usage.Errorf("--debug-address %q: give HOST:PORT, for example 127.0.0.1:%d", f.address, debugPort)
+		if err := f.checkAddress(); err != nil {
+			return err
 		}
 	}
 	if f.timeout <= 0 {
 		return usage.Errorf("--timeout %s: give a time such as 30s", f.timeout)
+	}
+	return nil
+}
+
+func (f *proxyFlags) checkAddress() error {
+	if _, port, err := net.SplitHostPort(f.address); err != nil || port == "" || strings.Contains(f.address, "/") {
+		return usage.Errorf("--debug-address %q: give HOST:PORT, for example 127.0.0.1:%d", f.address, debugPort)
 	}
 	return nil
 }

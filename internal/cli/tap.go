@@ -74,7 +74,7 @@ Exit codes: 0 it was ended, or has shown everything, 1 something failed, 2 wrong
 			if err := f.checkTap(cmd.CommandPath(), args); err != nil {
 				return err
 			}
-			client, err := f.kube.client()
+			client, err := f.client()
 			if err != nil {
 				return err
 			}
@@ -83,6 +83,7 @@ Exit codes: 0 it was ended, or has shown everything, 1 something failed, 2 wrong
 	}
 	flags := cmd.Flags()
 	f.addPods(flags)
+	f.addAddress(flags)
 	flags.StringSliceVar(&f.filter.Codes, "status", nil, "status codes, or classes of them such as 5xx")
 	flags.StringVar(&f.filter.Method, "method", "", "method of the requests")
 	flags.StringVar(&f.filter.Path, "path", "", "beginning of the requests' path")

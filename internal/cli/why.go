@@ -59,7 +59,7 @@ something has failed.`,
 			if f.since <= 0 || f.max <= 0 {
 				return usage.Errorf("%s: --since and --max must be positive", cmd.CommandPath())
 			}
-			client, err := f.kube.client()
+			client, err := f.client()
 			if err != nil {
 				return err
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/limit"
 )
 
-// serveDebug serves the controller's debug pages on this machine, whose network the demo does
-// not share, until ctx ends. The function that it returns waits for that.
+// serveDebug serves the controller's debug pages and the API of pods on this machine, whose
+// network the demo does not share, until ctx ends. The function that it returns waits for that.
 func (s *stage) serveDebug(ctx context.Context) (wait func() error, err error) {
 	listener, err := net.Listen("tcp", s.opts.DebugListen)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -25,9 +25,13 @@ func (s *stage) serveDebug(ctx context.Context) (wait func() error, err error) {
 	}
 	address := listener.Addr().String()
 	s.say("Look into the mesh from another terminal: outrigger stat all --debug-address " + address)
+	s.say("See live requests: outrigger tap -A --debug-address " + address)
+	mux := http.NewServeMux()
+	mux.Handle("/", s.mesh.DebugPages())
+	(&podsAPI{s.runningPods, s.journals}).mount(mux)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- limit.NewServer(only(address, s.mesh.DebugPages()), limit.Bounds{Answer: -1}, s.opts.Log).Run(ctx, listener, 0)
+		ended <- limit.NewServer(only(address, mux), limit.Bounds{Answer: -1}, s.opts.Log).Run(ctx, listener, 0)
 	}()
 	return func() error { return <-ended }, nil
 }

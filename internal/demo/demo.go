@@ -45,7 +45,7 @@ type Options struct {
 // Run runs the demo. It returns without an error when its time is over or ctx ends, and
 // leaves nothing behind except in Dir.
 func Run(ctx context.Context, opts Options) error {
-	s := &stage{opts: opts, tally: newTally(), began: time.Now(), known: map[peer]bool{}}
+	s := &stage{opts: opts, tally: newTally(), journals: newJournals(), began: time.Now(), known: map[peer]bool{}}
 	s.say("The bookstore on this machine: each pod is a network namespace with its own sidecar.")
 	manifests, err := manifests()
 	if err != nil {
@@ -63,9 +63,11 @@ func Run(ctx context.Context, opts Options) error {
 		Manifests: manifests,
 		Programs:  opts.Programs,
 		Images:    map[string]lab.Image{"outriggermesh/bookstore:0.1.0": application, "mysql:8": stock},
-		Output:    s.tally.writer,
-		Progress:  s.say,
-		Log:       opts.Log,
+		Output: func(pod, container string) io.Writer {
+			return s.journals.writer(pod, container, s.tally.writer(pod, container))
+		},
+		Progress: s.say,
+		Log:      opts.Log,
 	})
 	if err != nil {
 		return s.ended(ctx, err)
@@ -111,7 +113,9 @@ type stage struct {
 	opts  Options
 	mesh  *localmesh.Mesh
 	tally *tally
-	began time.Time
+	// journals have the output of the containers.
+	journals *journals
+	began    time.Time
 	// known are the peers that were reported.
 	known map[peer]bool
 }

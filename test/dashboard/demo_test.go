@@ -32,9 +32,9 @@ func buildDemo(t *testing.T) string {
 }
 
 // startDemo runs 'outrigger demo' with sidecars of the class until the test ends, and returns
-// the address of its dashboard, or "" if a proxy of the class is missing. The test is skipped
+// the addresses of its dashboard and its debug pages, or "" if a proxy of the class is missing. The test is skipped
 // if this machine cannot have the pods.
-func startDemo(t *testing.T, bin, class string) string {
+func startDemo(t *testing.T, bin, class string) (dashboard, debug string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "outrigger-core"), "demo", "--class", class, "--debug-listen", "127.0.0.1:0")
@@ -49,17 +49,19 @@ func startDemo(t *testing.T, bin, class string) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	const before = "The dashboard is at "
 	var lines []string
-	addresses := make(chan string, 1)
+	dashboards, debugs := make(chan string, 1), make(chan string, 1)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		scanner := bufio.NewScanner(out)
 		for scanner.Scan() {
 			lines = append(lines, scanner.Text())
-			if _, address, ok := strings.Cut(scanner.Text(), before); ok {
-				addresses <- address
+			if _, address, ok := strings.Cut(scanner.Text(), "The dashboard is at "); ok {
+				dashboards <- address
+			}
+			if _, address, ok := strings.Cut(scanner.Text(), "outrigger tap -A --debug-address "); ok {
+				debugs <- address
 			}
 		}
 		_ = cmd.Wait()
@@ -72,8 +74,9 @@ func startDemo(t *testing.T, bin, class string) string {
 		}
 	})
 	select {
-	case address := <-addresses:
-		return address
+	case debug = <-debugs:
+		// It comes last.
+		return <-dashboards, debug
 	case <-ended:
 		switch {
 		case strings.Contains(problems.String(), "cannot run here"):
@@ -82,7 +85,21 @@ func startDemo(t *testing.T, bin, class string) string {
 			t.Fatal("the demo has ended")
 		}
 	}
-	return ""
+	return "", ""
+}
+
+// outrigger runs a command with the debug pages of the demo, and returns its output and exit
+// code.
+func outrigger(t *testing.T, bin, debug string, args ...string) (string, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "outrigger-core"), append(args, "--debug-address", debug)...)
+	out, err := cmd.Output()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
 }
 
 // TestDemo looks at the bookstore while its split moves, with three classes of sidecars if
@@ -94,11 +111,11 @@ func TestDemo(t *testing.T) {
 	b := newBrowser(t)
 	bin := buildDemo(t)
 	classes := map[string]string{"envoy": "bookbuyer/bookbuyer", "haproxy": "bookwarehouse/bookwarehouse", "pipy": "bookthief/bookthief"}
-	address := startDemo(t, bin, "mixed")
+	address, debug := startDemo(t, bin, "mixed")
 	if address == "" {
 		t.Log("SKIPPED: a mesh with three classes of sidecars, of which one has no proxy here; there is only Envoy")
 		classes = map[string]string{"envoy": "bookbuyer/bookbuyer"}
-		address = startDemo(t, bin, "envoy")
+		address, debug = startDemo(t, bin, "envoy")
 	}
 	if address == "" {
 		t.Skip("SKIPPED: there is no Envoy")
@@ -114,6 +131,13 @@ func TestDemo(t *testing.T) {
 	b.sees(".details", "TrafficTarget")
 	b.shoot("dashboard-graph.png")
 	b.do(chromedp.KeyEvent(kb.Escape))
+
+	if out, code := outrigger(t, bin, debug, "tap", "-n", "bookthief", "--refused", "--max", "1"); code != 0 || !strings.Contains(out, "bookthief/bookthief-0 -> nobody") {
+		t.Errorf("tap ends with %d and shows %q", code, out)
+	}
+	if out, code := outrigger(t, bin, debug, "why", "bookthief/bookthief-0"); code != 3 || !strings.Contains(out, "The sidecar of bookthief/bookthief-0 has refused it") {
+		t.Errorf("why ends with %d and says %q", code, out)
+	}
 
 	// The demo moves the split to 50:50 and then to v2 alone.
 	b.line("split", "s:bookstore/bookstore", v2, "50 %", 2*time.Minute)
