@@ -44,10 +44,13 @@ func (f *accessLogFlags) addPods(flags *pflag.FlagSet) {
 	flags.StringVar(&f.filter.RequestID, "request-id", "", "only the request with this value of the header x-request-id")
 }
 
-// client returns a client for the pods and their logs. At --debug-address the demo answers
-// for an API server.
+// isDemo reports whether the pods are those of a demo, which answers for an API server at
+// --debug-address.
+func (f *accessLogFlags) isDemo() bool { return f.address != "" && !f.kube.isSet() }
+
+// client returns a client for the pods and their logs.
 func (f *accessLogFlags) client() (kubernetes.Interface, error) {
-	if f.address == "" {
+	if !f.isDemo() {
 		return f.kube.client()
 	}
 	return kubernetes.NewForConfig(&rest.Config{Host: "http://" + f.address})
@@ -82,7 +85,7 @@ func (f *accessLogFlags) pods(ctx context.Context, client kubernetes.Interface, 
 	var pods []corev1.Pod
 	if len(args) == 0 {
 		namespace := f.namespace
-		if namespace == "" && !f.all && f.address == "" {
+		if namespace == "" && !f.all && !f.isDemo() {
 			var err error
 			if namespace, err = f.kube.namespace(); err != nil {
 				return nil, err

@@ -28,6 +28,9 @@ func (f *kubeFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig file")
 }
 
+// isSet reports whether a flag names a cluster.
+func (f *kubeFlags) isSet() bool { return f.kubeconfig != "" || f.context != "" }
+
 func (f *kubeFlags) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig

@@ -54,6 +54,8 @@ to get pods/log, and nothing is restarted. Only what the access log contains can
 see 'spec.observability.accessLog' of the MeshConfig and the annotation
 openservicemesh.io/access-log of namespaces and pods.
 
+To see a demo, give its --debug-address, without --kubeconfig and --context.
+
 The command ends with Ctrl-C, after --max lines, or, with --follow=false, when what was logged
 so far has been read.
 

@@ -45,6 +45,8 @@ It needs the right to get pods/log, and for what the controller knows that of 'o
 proxy list'; without the latter the rest is shown. Access logs that are limited
 (spec.observability.accessLog) have at least the errors, unless they are off.
 
+To see a demo, give its --debug-address, without --kubeconfig and --context.
+
 Exit codes: 0 nothing has failed, 1 not everything could be read, 2 wrong usage, 3
 something has failed.`,
 		Example: `  outrigger why deploy/cart -n shop
