@@ -46,30 +46,23 @@ func fullListener(t *testing.T) string {
 	return ""
 }
 
-// silentListener returns the address of a server that says nothing.
+// silentListener returns the address of a server that says nothing, not even its certificate.
 func silentListener(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { conn.Close() })
-		}
-	}()
-	return l.Addr().String()
+	return onlyReads(t, l, err)
 }
 
 // tlsListener returns the address of a server with a certificate that says nothing else.
 func tlsListener(t *testing.T, certificate tls.Certificate) string {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}})
+	return onlyReads(t, l, err)
+}
+
+// onlyReads lets a listener's connections be read until the test ends, and returns its address.
+func onlyReads(t *testing.T, l net.Listener, err error) string {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
