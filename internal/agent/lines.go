@@ -27,8 +27,10 @@ const (
 	linesInPipes = 1 << 20
 	// maxLineSize is the longest line that is read, in bytes.
 	maxLineSize = 64 << 10
-	// gather is for how long lines gather in a pipe before they are read.
-	gather = 5 * time.Millisecond
+	// gather is for how long lines gather before they are read, in a pipe of at least roomy
+	// bytes. A smaller one could be full by then, and the lines that follow would be lost.
+	gather = 20 * time.Millisecond
+	roomy  = 256 << 10
 )
 
 // lines reads what the proxy writes about its requests, spans and records, from pipes.
@@ -122,7 +124,11 @@ func (l *lines) start() {
 
 func (l *lines) read(from *os.File) {
 	defer from.Close()
-	reader := bufio.NewReaderSize(&gathering{from: from}, maxLineSize)
+	var in io.Reader = from
+	if sizeOf(from) >= roomy {
+		in = &gathering{from: from}
+	}
+	reader := bufio.NewReaderSize(in, maxLineSize)
 	for {
 		line, err := reader.ReadSlice('\n')
 		switch {
@@ -138,6 +144,20 @@ func (l *lines) read(from *os.File) {
 			return
 		}
 	}
+}
+
+// sizeOf returns how many bytes fit into a pipe, or 0 if that is unknown.
+func sizeOf(pipe *os.File) (size int) {
+	raw, err := pipe.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if n, err := unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0); err == nil {
+			size = n
+		}
+	})
+	return size
 }
 
 // gathering reads many lines at a time. To wake up for each line of a busy proxy would cost more
