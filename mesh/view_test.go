@@ -70,7 +70,7 @@ func TestSnapshotDigest(t *testing.T) {
 	seen := map[mesh.Digest]string{snapshot().Digest(): "none"}
 	for what, change := range map[string]func(*fact.Snapshot){
 		"settings": func(s *fact.Snapshot) { s.Settings = mesh.Seal(&mesh.Settings{TrustDomain: "other"}) },
-		"views":    func(s *fact.Snapshot) { s.Views = mesh.TableOf(map[string]*mesh.View{"1": newParts().view()}) },
+		"views":    func(s *fact.Snapshot) { s.Views = fact.ViewsOf(map[string]*mesh.View{"1": newParts().view()}) },
 		"services": func(s *fact.Snapshot) {
 			s.Services = mesh.TableOf(map[string]*fact.Service{"a": mesh.Seal(&fact.Service{})})
 		},

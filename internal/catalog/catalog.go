@@ -53,6 +53,8 @@ type Catalog struct {
 	// proxies and objects notify subscribers of changes.
 	proxies broker[string]
 	objects broker[mesh.ObjectRef]
+	// followers are the proxies that are told of changes of their Outbound.
+	followers followers
 	// awaited are the proxies that AwaitView waits for.
 	awaited waiters
 
@@ -165,9 +167,25 @@ func (c *Catalog) Ready() <-chan struct{} { return c.ready }
 // Snapshot returns the latest Snapshot, which is empty before Ready. It is never nil.
 func (c *Catalog) Snapshot() *fact.Snapshot { return c.snapshot.Load() }
 
-// View returns the View of the proxy, or false if the proxy is unknown.
+// View returns the View of the proxy, or false if the proxy is unknown. From then on,
+// Subscribe tells its changes.
 func (c *Catalog) View(proxyUID string) (*mesh.View, bool) {
-	return c.Snapshot().Views.Get(proxyUID)
+	for {
+		viewer, ok := c.Snapshot().Views.Viewers.Get(proxyUID)
+		if !ok {
+			return nil, false
+		}
+		c.followers.follow(proxyUID, viewer.Outbound())
+		// What has changed before was not told.
+		views := c.Snapshot().Views
+		switch now, ok := views.Viewers.Get(proxyUID); {
+		case !ok:
+			c.followers.leave(proxyUID)
+			return nil, false
+		case now.Outbound() == viewer.Outbound():
+			return views.Get(proxyUID)
+		}
+	}
 }
 
 // Problems returns the Problems of an object, sorted by field and reason. The caller must
@@ -202,7 +220,8 @@ func (c *Catalog) SubscribeObjects(stop <-chan struct{}) <-chan mesh.ObjectRef {
 }
 
 // Subscribe returns a channel of the UIDs of proxies whose View is new, changed or gone,
-// until stop is closed. Changes of one proxy are coalesced until it is received.
+// until stop is closed. Changes of one proxy are coalesced until it is received. A change of an
+// Outbound is told only of proxies for which View or AwaitView has been called.
 func (c *Catalog) Subscribe(stop <-chan struct{}) <-chan string {
 	changed, _ := c.proxies.subscribe(stop)
 	return changed
@@ -265,9 +284,9 @@ func (c *Catalog) publish() {
 	c.snapshot.Store(next)
 	c.broadcast(facts, former.Problems, next.Problems)
 	changed := 0
-	for change := range next.Views.Diff(former.Views) {
-		c.proxies.send(change.Name)
-		c.awaited.wake(change.Name)
+	for uid := range c.followers.changed(former.Views, next.Views) {
+		c.proxies.send(uid)
+		c.awaited.wake(uid)
 		changed++
 	}
 	close(joining)
@@ -317,7 +336,7 @@ func (j *join) snapshot() *fact.Snapshot {
 	}
 	return &fact.Snapshot{
 		Settings:   settings,
-		Views:      j.views.Current(),
+		Views:      fact.Views{Viewers: j.viewers.Current(), Outbounds: j.outboundsTable.Current()},
 		Namespaces: j.namespacesTable.Current(),
 		Services:   j.servicesTable.Current(),
 		Workloads:  j.workloadsTable.Current(),

@@ -217,7 +217,8 @@ func TestSubscribe(t *testing.T) {
 		changed := c.Subscribe(stop)
 		// A subscriber that receives nothing must not block others.
 		slow := c.Subscribe(t.Context().Done())
-		// next applies facts and returns the sorted names that are sent.
+		c.View("uid-shop/web-1")
+		// next applies facts and returns the sorted names that are sent, and follows these.
 		next := func(facts ...fact.Fact) []string {
 			c.Apply(facts...)
 			time.Sleep(2 * holdOff)
@@ -227,6 +228,7 @@ func TestSubscribe(t *testing.T) {
 				select {
 				case uid := <-changed:
 					uids = append(uids, uid)
+					c.View(uid)
 				default:
 					slices.Sort(uids)
 					return uids

@@ -32,6 +32,21 @@ func (c clients) compare(other clients) int {
 	return cmp.Or(c.ServiceAccount.Compare(other.ServiceAccount), strings.Compare(c.services, other.services))
 }
 
+// scope names the clients, as in mesh.Outbound.
+func (c clients) scope() string {
+	if c == everyone {
+		return "*"
+	}
+	scope := c.ServiceAccount.String()
+	if c.Name == "" {
+		scope += "*"
+	}
+	if c.services != "" {
+		scope += " " + c.services
+	}
+	return scope
+}
+
 // outboundServicesOf returns the Services that the proxy of a workload is limited to, or nil.
 func (j *join) outboundServicesOf(r *graph.Reader, w *fact.Workload) fact.Services {
 	own := w.OutboundServices

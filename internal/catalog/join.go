@@ -114,6 +114,7 @@ type join struct {
 	inboundOf    *graph.Memo[mesh.Name, *mesh.Inbound]
 	inbounds     *graph.Memo[inboundKey, *mesh.Inbound]
 	egress       *graph.Memo[fact.ServiceAccount, *mesh.Egress]
+	shared       *graph.Memo[clients, clients]
 	outbounds    *graph.Memo[clients, *mesh.Outbound]
 	proxies      *graph.Memo[mesh.Name, *mesh.Proxy]
 	// logged are the settings with the access logs of namespaces and pods.
@@ -132,7 +133,10 @@ type join struct {
 	// by acceptedName.
 	accepted *graph.Tables[fact.ServiceAccount, *mesh.Inbound]
 
-	views           *graph.Table[*mesh.View]
+	// sharers are the clients whose Outbounds are in outboundsTable.
+	sharers         *graph.Keys[clients]
+	viewers         *graph.Table[*fact.Viewer]
+	outboundsTable  *graph.Table[*mesh.Outbound]
 	namespacesTable *graph.Table[*fact.Namespace]
 	servicesTable   *graph.Table[*fact.Service]
 	workloadsTable  *graph.Table[*fact.Workload]
@@ -194,6 +198,7 @@ func newJoin(options Options) *join {
 	j.inboundOf = graph.NewMemo(g, j.inbound)
 	j.inbounds = graph.NewMemo(g, j.makeInbound)
 	j.egress = graph.NewMemo(g, j.makeEgress)
+	j.shared = graph.NewMemo(g, j.makeShared)
 	j.outbounds = graph.NewMemo(g, j.makeOutbound)
 	j.proxies = graph.NewMemo(g, j.makeProxy)
 	j.logged = graph.NewMemo(g, j.makeLogged)
@@ -204,7 +209,9 @@ func newJoin(options Options) *join {
 	j.backendTables = graph.NewTables[clients, *mesh.Backend](g)
 	j.retried = graph.NewTables[fact.ServiceAccount, *mesh.Destination](g)
 	j.accepted = graph.NewTables[fact.ServiceAccount, *mesh.Inbound](g)
-	j.views = graph.NewTable[*mesh.View](g)
+	j.sharers = graph.NewKeys[clients](g)
+	j.viewers = graph.NewTable[*fact.Viewer](g)
+	j.outboundsTable = graph.NewTable[*mesh.Outbound](g)
 	j.namespacesTable = graph.NewTable[*fact.Namespace](g)
 	j.servicesTable = graph.NewTable[*fact.Service](g)
 	j.workloadsTable = graph.NewTable[*fact.Workload](g)
@@ -215,7 +222,8 @@ func newJoin(options Options) *join {
 	graph.NewRule(j.services, j.offerService)
 	graph.NewRule(j.workloads, j.offerWorkload)
 	graph.NewRule(j.retries, j.retry)
-	graph.NewRule(j.workloads, j.view)
+	graph.NewRule(j.workloads, j.offerProxy)
+	graph.NewRule(j.sharers.Input, j.offerOutbound)
 	graph.NewRule(j.faults, j.inspect)
 	return j
 }

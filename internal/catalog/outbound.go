@@ -239,45 +239,51 @@ func withRetry(d *mesh.Destination, retry mesh.Retry) *mesh.Destination {
 	return mesh.Seal(&retried)
 }
 
-// makeOutbound returns the Outbound of clients.
+// makeShared returns the clients whose Outbound some clients have: in permissive mode most have
+// that of everyone.
+func (j *join) makeShared(r *graph.Reader, of clients) clients {
+	if !j.mustSettings(r).PermissivePolicy {
+		return of
+	}
+	if of.Name != "" {
+		if j.retried.Of(of.ServiceAccount).Get(r).Len() > 0 {
+			return of
+		}
+		of.Name = ""
+	}
+	if of.services == "" && j.destinationTables.Of(of).Get(r).Len() == 0 {
+		return everyone
+	}
+	return of
+}
+
+// makeOutbound returns the Outbound of clients that makeShared has returned.
 func (j *join) makeOutbound(r *graph.Reader, of clients) *mesh.Outbound {
 	permissive := j.mustSettings(r).PermissivePolicy
-	scope := of.ServiceAccount.String()
-	if of.services != "" {
-		scope += " " + of.services
-		if !permissive {
-			// There are few.
-			whole := j.outbounds.Get(r, clients{ServiceAccount: of.ServiceAccount})
-			return j.limit(r, whole, scope, fact.ParseServices(of.services))
-		}
+	if of.services != "" && !permissive {
+		// There are few.
+		whole := j.outbounds.Get(r, clients{ServiceAccount: of.ServiceAccount})
+		return j.limit(r, whole, of.scope(), fact.ParseServices(of.services))
 	}
-	own, backends := j.destinationTables.Of(of).Get(r), j.backendTables.Of(of).Get(r)
-	retried := j.retried.Of(of.ServiceAccount).Get(r)
-	switch {
-	case of == everyone:
-		return mesh.NewOutbound("*", own, backends)
-	case !permissive:
-		return mesh.NewOutbound(scope, overlaid(own, retried), backends)
-	case of.Name != "":
+	if permissive && of.Name != "" {
 		all := inNamespace(of.Namespace)
 		all.services = of.services
-		shared := j.outbounds.Get(r, all)
-		if retried.Len() == 0 {
-			return shared
-		}
-		return mesh.NewOutbound(scope, overlaid(shared.Destinations, retried), shared.Backends)
-	case of.services != "":
-		return mesh.NewOutbound(scope, own, backends)
+		shared := j.outbounds.Get(r, j.shared.Get(r, all))
+		return mesh.NewOutbound(of.scope(), overlaid(shared.Destinations, j.retried.Of(of.ServiceAccount).Get(r)), shared.Backends)
+	}
+	own, backends := j.destinationTables.Of(of).Get(r), j.backendTables.Of(of).Get(r)
+	switch {
+	case !permissive:
+		return mesh.NewOutbound(of.scope(), overlaid(own, j.retried.Of(of.ServiceAccount).Get(r)), backends)
+	case of == everyone || of.services != "":
+		return mesh.NewOutbound(of.scope(), own, backends)
 	}
 	shared := j.outbounds.Get(r, everyone)
-	if own.Len() == 0 {
-		return shared
-	}
 	var more []mesh.Change[*mesh.Backend]
 	for name, b := range backends.All() {
 		more = append(more, mesh.Change[*mesh.Backend]{Name: name, Value: b})
 	}
-	return mesh.NewOutbound(scope+"*", overlaid(shared.Destinations, own), shared.Backends.With(more...))
+	return mesh.NewOutbound(of.scope(), overlaid(shared.Destinations, own), shared.Backends.With(more...))
 }
 
 // overlaid replaces entries of the base by those of the overlay. Names that are only in

@@ -344,10 +344,10 @@ func addressesAreApart(t *testing.T, s *fact.Snapshot) {
 }
 
 func firstDifference(got, want *fact.Snapshot) string {
-	for change := range got.Views.Diff(want.Views) {
-		was, _ := want.Views.Get(change.Name)
-		is, _ := got.Views.Get(change.Name)
-		return fmt.Sprintf("view %s:\n got %s\nwant %s", change.Name, asJSON(is), asJSON(was))
+	for _, uid := range changedViews(got.Views, want.Views) {
+		was, _ := want.Views.Get(uid)
+		is, _ := got.Views.Get(uid)
+		return fmt.Sprintf("view %s:\n got %s\nwant %s", uid, asJSON(is), asJSON(was))
 	}
 	for change := range got.Problems.Diff(want.Problems) {
 		was, _ := want.Problems.Get(change.Name)

@@ -8,21 +8,29 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// view puts the View of a workload with a proxy.
-func (j *join) view(r *graph.Reader, key mesh.Name, out *graph.Output) {
+// offerProxy puts the own part of the View of a workload with a proxy, and says which Outbound
+// belongs to it.
+func (j *join) offerProxy(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	w, _ := j.workloads.Get(r, key)
 	if !j.hasProxy(r, w) {
 		return
 	}
 	account := accountOf(w)
-	calls := clients{account, j.outboundServicesOf(r, w).String()}
-	graph.Put(out, j.views, w.UID, mesh.NewView(
+	as := j.shared.Get(r, clients{account, j.outboundServicesOf(r, w).String()})
+	scope := as.scope()
+	graph.PutKey(out, j.sharers, scope, as)
+	graph.Put(out, j.viewers, w.UID, fact.NewViewer(
 		j.proxies.Get(r, key),
 		j.settingsOf(r, w),
 		j.inboundOf.Get(r, key),
-		j.outbounds.Get(r, calls),
 		j.egress.Get(r, account),
+		scope,
 	))
+}
+
+// offerOutbound puts the Outbound of clients.
+func (j *join) offerOutbound(r *graph.Reader, of clients, out *graph.Output) {
+	graph.Put(out, j.outboundsTable, of.scope(), j.outbounds.Get(r, of))
 }
 
 // offerNamespace publishes a namespace of the mesh.

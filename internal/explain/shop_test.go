@@ -301,7 +301,7 @@ func (b *builder) snapshot() *fact.Snapshot {
 		problems[key] = list
 	}
 	return &fact.Snapshot{
-		Settings: b.settings, Views: mesh.TableOf(b.views), Services: mesh.TableOf(b.services),
+		Settings: b.settings, Views: fact.ViewsOf(b.views), Services: mesh.TableOf(b.services),
 		Workloads: mesh.TableOf(b.workloads), Problems: mesh.TableOf(problems),
 	}
 }

@@ -7,7 +7,7 @@ import "github.com/outrigger-mesh/outrigger/mesh"
 type Snapshot struct {
 	Settings *mesh.Settings
 	// Views has the View of every proxy, by pod UID.
-	Views mesh.Table[*mesh.View]
+	Views Views
 	// Namespaces are those of the mesh, by name.
 	Namespaces mesh.Table[*Namespace]
 	// Services and Workloads are those of the mesh, by namespace/name.

@@ -17,12 +17,15 @@ type garden struct {
 	// size reads itself: the size of a text includes those of the earlier texts that it names.
 	size  *Memo[string, int]
 	sizes *Tables[string, *text]
+	// all are the sizes that there are.
+	all *Keys[string]
 }
 
 func newGarden() *garden {
 	g := &garden{bench: newBench()}
 	g.naming = NewIndex(g.in, byLength, words)
 	g.sizes = NewTables[string, *text](&g.Graph)
+	g.all = NewKeys[string](&g.Graph)
 	g.size = NewMemo(&g.Graph, func(r *Reader, key string) int {
 		value, ok := g.in.Get(r, key)
 		if !ok {
@@ -39,7 +42,10 @@ func newGarden() *garden {
 	NewRule(g.in, func(r *Reader, key string, out *Output) {
 		size := fmt.Sprint(g.size.Get(r, key))
 		Put(out, g.sizes.Of(size), key, of(key))
-		Put(out, g.out, "there is "+size, of(size))
+		PutKey(out, g.all, size, size)
+	})
+	NewRule(g.all.Input, func(r *Reader, size string, out *Output) {
+		Put(out, g.out, "there is "+size, of(fmt.Sprint(g.sizes.Of(size).Get(r).Names())))
 	})
 	NewRule(g.in, func(r *Reader, key string, out *Output) {
 		same := g.sizes.Of(fmt.Sprint(g.size.Get(r, key))).Get(r).Names()
@@ -78,7 +84,7 @@ func grown(texts map[string]string) map[string]string {
 		}
 		slices.Sort(same)
 		want[key] = fmt.Sprint(same, slices.SortedFunc(maps.Keys(naming), byLength))
-		want[fmt.Sprint("there is ", size(key))] = fmt.Sprint(size(key))
+		want[fmt.Sprint("there is ", size(key))] = fmt.Sprint(same)
 	}
 	return want
 }
@@ -148,6 +154,7 @@ func TestNothingGrows(t *testing.T) {
 	g.Update()
 	left := map[string]int{
 		"values": len(g.in.slots), "listings": len(g.naming.slots), "results": len(g.size.cells), "tables": len(g.sizes.byKey), "output": len(g.out.shares),
+		"sizes": len(g.all.slots) + len(g.all.shares) + len(g.all.pending),
 		"pending": len(g.out.pending), "orphans": len(g.orphans), "reading": len(g.reading),
 	}
 	for i, rule := range g.rules {
