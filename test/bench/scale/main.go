@@ -32,6 +32,8 @@ type options struct {
 	rounds  int
 	roll    time.Duration
 	json    string
+	// profiles is the folder for profiles; empty for none.
+	profiles string
 	// clients are the protocols of Outrigger's clients, and istiodClients of istiod's.
 	clients, istiodClients []string
 	// program is the controller's, and built the folder for it if it is to be built.
@@ -50,6 +52,7 @@ func main() {
 	flag.DurationVar(&o.roll, "roll", 30*time.Second, "how long pods are replaced, 100 a minute")
 	flag.StringVar(&o.program, "controller", "", "the controller's program; the default is to build it")
 	flag.StringVar(&o.json, "json", "", "file for the results as JSON")
+	flag.StringVar(&o.profiles, "profiles", "", "existing folder for the CPU and heap profiles of each scenario; recording them costs the control plane some CPU")
 	flag.StringVar(&o.istiod, "istiod", "", "measure this program of istiod too, with the same objects and clients")
 	flag.StringVar(&o.istioCRDs, "istio-crds", "", "file or folder with Istio's CRDs, for -istiod")
 	istiodClients := flag.String("istiod-clients", protocolDelta+","+protocolSOTW, "protocols of istiod's proxies")
@@ -183,7 +186,12 @@ func (g *ground) measure(ctx context.Context, p *plane, protocol string, add fun
 			}
 			r := of
 			r.Scenario = s.name
-			err := m.run(ctx, s, &r)
+			var err error
+			if g.profiles != "" {
+				err = m.profiled(ctx, s, &r, g.profiles)
+			} else {
+				err = m.run(ctx, s, &r)
+			}
 			if errors.Is(err, errOmitted) {
 				continue
 			}
