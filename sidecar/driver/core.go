@@ -65,7 +65,9 @@ type MeshCataloger interface {
 // as the pod does not change.
 var ErrUnknownProxy = errors.New("no such proxy in the mesh")
 
-// Broker publishes the proxies whose View has changed.
+// Broker publishes the proxies whose View is new, has changed or is gone. A change of what many
+// proxies call is published only for those whose View was asked for by MeshCataloger.View or
+// AwaitView.
 type Broker interface {
 	// Subscribe returns a channel of proxy UIDs, which lives until stop is closed. Changes
 	// of a proxy that were not received yet are coalesced.

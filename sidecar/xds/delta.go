@@ -42,6 +42,7 @@ func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 	for _, name := range r.unsubscribe {
 		s.unsubscribe(t, name)
 	}
+	t.reserve(len(r.subscribe))
 	for _, name := range r.subscribe {
 		switch version, ok := r.initial[name]; {
 		case name == "*" && !t.Named:
@@ -69,6 +70,7 @@ func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 // version that the client already has.
 func (s *stream) subscribeAll(t *typeState, mustRespond bool, has func(string, *exception)) {
 	t.wildcard, t.mustRespond = true, mustRespond
+	t.reserve(t.table.Len())
 	for name := range t.table.All() {
 		e := t.exceptionFor(name)
 		if has != nil {
@@ -85,7 +87,7 @@ func (s *stream) subscribe(t *typeState, name string, wait bool) {
 		t.toggle(name)
 		s.unknownBytes += len(name)
 	}
-	delete(t.expected, name)
+	t.unexpect(name)
 	if wait {
 		t.exceptionFor(name).awaited = true
 	}

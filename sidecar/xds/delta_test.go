@@ -7,6 +7,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -121,6 +122,47 @@ func TestDeltaPatience(t *testing.T) {
 	c.ack(r)
 	c.take("Listener l=4")
 	c.quiet()
+}
+
+// TestDeltaTurns lets the server send to one proxy at a time.
+func TestDeltaTurns(t *testing.T) {
+	for _, tt := range []struct {
+		what string
+		time time.Duration
+		// ends ends the first proxy's turn.
+		ends func(h *harness, c *deltaClient)
+	}{
+		{"it has everything", time.Hour, func(_ *harness, c *deltaClient) {
+			c.take("Cluster a=1 b=1")
+			c.subscribe(endpoints, "a@1", "b@1")
+			c.take("Endpoint a@1=1 b@1=1")
+			c.subscribe(listeners)
+			c.take("Listener l=1")
+		}},
+		{"it is gone", time.Hour, func(_ *harness, c *deltaClient) { _ = c.stream.CloseSend() }},
+		{"it is slow", 100 * time.Millisecond, func(*harness, *deltaClient) {}},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			h := newCore(t).serve(t, forever)
+			h.server.catchingUp, h.server.catchUpTime = semaphore.NewWeighted(7), tt.time
+			h.set("p", shop)
+			h.set("q", shop)
+			first, second := h.delta(t, "p"), h.delta(t, "q")
+			first.subscribe(clusters)
+			r := first.next()
+			first.responses <- r
+			second.subscribe(clusters)
+			if tt.time == time.Hour {
+				select {
+				case <-second.responses:
+					t.Fatal("a proxy is served while another one is")
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+			tt.ends(h, first)
+			second.take("Cluster a=1 b=1")
+		})
+	}
 }
 
 // TestDeltaCoalesces changes resources while the proxy has not yet acknowledged a

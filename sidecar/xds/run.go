@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -29,6 +30,11 @@ type transport struct {
 // anyway; and the stream ends with the client, its certificate, its pod or the
 // controller.
 func (s *stream) run(ctx context.Context, r transport) error {
+	caughtUp, err := s.awaitTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer caughtUp()
 	if err := s.handle(r.first); err != nil {
 		return err
 	}
@@ -43,6 +49,9 @@ func (s *stream) run(ctx context.Context, r transport) error {
 			patience.Reset(waiting)
 		} else {
 			patience.Stop()
+			if s.subscribedToAll() {
+				caughtUp()
+			}
 		}
 		select {
 		case request := <-r.requests:
@@ -69,6 +78,37 @@ func (s *stream) run(ctx context.Context, r transport) error {
 }
 
 var errExpires = status.Error(codes.Unavailable, "the client's certificate expires soon; reconnect with a renewed one")
+
+// awaitTurn waits until the stream may send the proxy everything. The caller calls caughtUp when
+// the proxy has it, as often as it likes; a slow proxy's turn ends by itself.
+func (s *stream) awaitTurn(ctx context.Context) (caughtUp func(), err error) {
+	weight := int64(0)
+	for _, t := range s.types {
+		weight += int64(t.table.Len())
+	}
+	weight = min(weight, maxCatchingUp)
+	turns := s.server.catchingUp
+	if !turns.TryAcquire(weight) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			select {
+			case <-s.server.stopping:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		if turns.Acquire(ctx, weight) != nil {
+			return nil, errStopping
+		}
+	}
+	end := sync.OnceFunc(func() { turns.Release(weight) })
+	late := time.AfterFunc(s.server.catchUpTime, end)
+	return func() {
+		late.Stop()
+		end()
+	}, nil
+}
 
 func (s *stream) handle(r request) error {
 	s.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
@@ -54,6 +55,10 @@ type Server struct {
 	// sendTimeout limits how long a client may take to read a response.
 	sendTimeout time.Duration
 	serving     atomic.Bool
+	// catchingUp limits how many resources are being sent to proxies that have just connected.
+	catchingUp *semaphore.Weighted
+	// catchUpTime is how long a slow one of them holds up others.
+	catchUpTime time.Duration
 
 	mu sync.Mutex
 	// streams are the streams of each proxy by its UID, oldest first.
@@ -76,6 +81,7 @@ func New(options Options) (*Server, error) {
 	s := &Server{
 		options: options, ctrl: ctrl, log: ctrl.Log,
 		stopping: make(chan struct{}), sendTimeout: time.Minute, streams: make(map[string][]*stream),
+		catchingUp: semaphore.NewWeighted(maxCatchingUp), catchUpTime: time.Second,
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -108,12 +114,17 @@ const (
 	maxUnauthenticated        = 4096
 	unauthenticatedPerAddress = 512
 	readBuffer                = 1 << 10
-	writeBuffer               = 4 << 10
-	windowSize                = 128 << 10
-	headerBytes               = 16 << 10
-	shutdownTimeout           = 2 * time.Second
-	requestsPerSecond         = 200
-	requestBurst              = 2000
+	// writeBuffer is shared: a connection has one only while something is written to it.
+	writeBuffer       = 64 << 10
+	windowSize        = 128 << 10
+	headerBytes       = 16 << 10
+	shutdownTimeout   = 2 * time.Second
+	requestsPerSecond = 200
+	requestBurst      = 2000
+	// maxCatchingUp is the number of resources of the proxies that have just connected and are
+	// served at once. Until a proxy has acknowledged a resource, it costs some hundred bytes of
+	// memory.
+	maxCatchingUp = 400_000
 )
 
 // Serve serves on the listener until ctx ends, and closes it. It returns nil if ctx
@@ -130,6 +141,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		grpc.MaxHeaderListSize(headerBytes),
 		grpc.ReadBufferSize(readBuffer),
 		grpc.WriteBufferSize(writeBuffer),
+		grpc.SharedWriteBuffer(true),
 		grpc.StaticStreamWindowSize(windowSize),
 		grpc.StaticConnWindowSize(windowSize),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),

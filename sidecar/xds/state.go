@@ -89,6 +89,13 @@ func (t *typeState) exceptionFor(name string) *exception {
 	return e
 }
 
+// reserve makes room for exceptions.
+func (t *typeState) reserve(n int) {
+	if t.exceptions == nil && n > 1 {
+		t.exceptions = make(map[string]*exception, n)
+	}
+}
+
 // prune drops the exception if it no longer differs from the table.
 func (t *typeState) prune(name string, e *exception) {
 	r, ok := t.table.Get(name)
@@ -102,6 +109,15 @@ func (t *typeState) forget(name string) {
 	if len(t.exceptions) == 0 {
 		// Maps do not shrink.
 		t.exceptions = nil
+	}
+}
+
+// unexpect records that the client has subscribed to the name or need not.
+func (t *typeState) unexpect(name string) {
+	delete(t.expected, name)
+	if len(t.expected) == 0 {
+		// Maps do not shrink.
+		t.expected = nil
 	}
 }
 
@@ -142,7 +158,7 @@ func (t *typeState) retarget(next mesh.Table[*Resource]) {
 	}
 	for name := range t.expected {
 		if _, ok := next.Get(name); !ok {
-			delete(t.expected, name)
+			t.unexpect(name)
 		}
 	}
 	t.compact(next)
@@ -221,6 +237,9 @@ func (t *typeState) selected(choose func(string, *exception) bool) []item {
 	var items []item
 	for name, e := range t.exceptions {
 		if choose(name, e) {
+			if items == nil {
+				items = make([]item, 0, len(t.exceptions))
+			}
 			r, _ := t.table.Get(name)
 			items = append(items, item{name, r})
 		}
