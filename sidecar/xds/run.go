@@ -30,11 +30,11 @@ type transport struct {
 // anyway; and the stream ends with the client, its certificate, its pod or the
 // controller.
 func (s *stream) run(ctx context.Context, r transport) error {
-	caughtUp, err := s.awaitTurn(ctx)
+	turn, err := s.awaitTurn(ctx)
 	if err != nil {
 		return err
 	}
-	defer caughtUp()
+	defer turn.end()
 	if err := s.handle(r.first); err != nil {
 		return err
 	}
@@ -50,9 +50,10 @@ func (s *stream) run(ctx context.Context, r transport) error {
 		} else {
 			patience.Stop()
 			if s.subscribedToAll() {
-				caughtUp()
+				turn.end()
 			}
 		}
+		turn.extend()
 		select {
 		case request := <-r.requests:
 			err = s.handle(request)
@@ -79,9 +80,35 @@ func (s *stream) run(ctx context.Context, r transport) error {
 
 var errExpires = status.Error(codes.Unavailable, "the client's certificate expires soon; reconnect with a renewed one")
 
-// awaitTurn waits until the stream may send the proxy everything. The caller calls caughtUp when
-// the proxy has it, as often as it likes; a slow proxy's turn ends by itself.
-func (s *stream) awaitTurn(ctx context.Context) (caughtUp func(), err error) {
+// turn lets a stream send a proxy that has just connected everything. It ends by itself when
+// nothing happens for the time of Server.catchUpTime, because the proxy is slow or gone. It is
+// for one goroutine.
+type turn struct {
+	// late is nil when the turn has ended.
+	late    *time.Timer
+	time    time.Duration
+	release func()
+}
+
+// extend lets the turn go on.
+func (t *turn) extend() {
+	if t.late != nil && !t.late.Reset(t.time) {
+		t.end()
+	}
+}
+
+// end ends the turn, unless it has ended.
+func (t *turn) end() {
+	if t.late == nil {
+		return
+	}
+	t.late.Stop()
+	t.late = nil
+	t.release()
+}
+
+// awaitTurn waits for the stream's turn.
+func (s *stream) awaitTurn(ctx context.Context) (*turn, error) {
 	weight := int64(0)
 	for _, t := range s.types {
 		weight += int64(t.table.Len())
@@ -102,12 +129,8 @@ func (s *stream) awaitTurn(ctx context.Context) (caughtUp func(), err error) {
 			return nil, errStopping
 		}
 	}
-	end := sync.OnceFunc(func() { turns.Release(weight) })
-	late := time.AfterFunc(s.server.catchUpTime, end)
-	return func() {
-		late.Stop()
-		end()
-	}, nil
+	release := sync.OnceFunc(func() { turns.Release(weight) })
+	return &turn{time.AfterFunc(s.server.catchUpTime, release), s.server.catchUpTime, release}, nil
 }
 
 func (s *stream) handle(r request) error {

@@ -57,7 +57,7 @@ type Server struct {
 	serving     atomic.Bool
 	// catchingUp limits how many resources are being sent to proxies that have just connected.
 	catchingUp *semaphore.Weighted
-	// catchUpTime is how long a slow one of them holds up others.
+	// catchUpTime is how long one of them that does not answer holds up others.
 	catchUpTime time.Duration
 
 	mu sync.Mutex
