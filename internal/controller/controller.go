@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/scrape"
@@ -72,9 +73,15 @@ type Folder struct {
 	CADir string
 }
 
+// gcPercent is GOGC. Most of the heap is the mesh, which lives long, and changes of it allocate
+// little. What all proxies need at once when they connect would else double it.
+const gcPercent = 50
+
 // Run reads a mesh and serves its proxies until ctx ends, and then returns nil. If it returns
-// an error, it has also recorded it as an Event in the cluster.
+// an error, it has also recorded it as an Event in the cluster. It changes the garbage collector's
+// settings.
 func Run(ctx context.Context, o Options) error {
+	limit.Memory(gcPercent)
 	metrics := prometheus.NewRegistry()
 	from, err := o.open(metrics)
 	if err != nil {

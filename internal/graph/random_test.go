@@ -154,7 +154,7 @@ func TestNothingGrows(t *testing.T) {
 	g.Update()
 	left := map[string]int{
 		"values": len(g.in.slots), "listings": len(g.naming.slots), "results": len(g.size.cells), "tables": len(g.sizes.byKey), "output": len(g.out.shares),
-		"sizes": len(g.all.slots) + len(g.all.shares) + len(g.all.pending),
+		"sizes":   len(g.all.slots) + len(g.all.shares) + len(g.all.pending),
 		"pending": len(g.out.pending), "orphans": len(g.orphans), "reading": len(g.reading),
 	}
 	for i, rule := range g.rules {

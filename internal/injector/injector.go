@@ -11,8 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -68,10 +66,7 @@ func (e OptionError) Unwrap() error { return e.Err }
 // Run serves until ctx ends, and then for the ShutdownDelay. It changes the garbage
 // collector's settings, so a process runs one injector.
 func Run(ctx context.Context, o Options) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(inject.GCPercent)
-	}
-	limitMemory()
+	limit.Memory(inject.GCPercent)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if o.TemplateDir == "" && o.TemplateConfigMap == "" {

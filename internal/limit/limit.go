@@ -1,7 +1,8 @@
 // Package limit limits what unauthenticated clients can use of a server, in total and
 // each of them. Delivery kits, other servers of the control plane and the agent use it.
 // Excess is rejected rather than queued: clients try again, perhaps at another replica.
-// If everything is taken, those who have most give way to others.
+// If everything is taken, those who have most give way to others. It also keeps a process
+// within the memory that its container may use.
 //
 // It imports only the standard library.
 package limit

@@ -1,4 +1,4 @@
-package injector
+package limit
 
 import (
 	"os"
@@ -10,9 +10,13 @@ import (
 // memoryFiles hold the container's memory limit in cgroup v2 and v1.
 var memoryFiles = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
 
-// limitMemory makes the garbage collector work harder near the container's memory limit, so
-// that the kernel does not kill the process. GOMEMLIMIT overrides it.
-func limitMemory() {
+// Memory sets the garbage collector's target percentage, and makes it work harder near the
+// container's memory limit, so that the kernel does not kill the process. GOGC and GOMEMLIMIT
+// override them.
+func Memory(percent int) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
 	if limit := memoryLimit(memoryFiles...); limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
 		// The rest is for memory outside the Go runtime, such as socket buffers.
 		debug.SetMemoryLimit(limit / 10 * 8)
