@@ -204,7 +204,7 @@ var rules = []rule{
 		"it shows the programs as a user runs them, from outside"},
 	{"test/bench", "drivers/standard internal/inject internal/source sidecar sidecar/driver sidecar/drivertest test/bench/process github.com/prometheus/client_golang/prometheus/... golang.org/x/sync/... " + kubernetes,
 		"it measures the webhook through its handler, as the API server calls it"},
-	{"test/bench/scale", "apis/identity/v1 charts/outrigger internal/identity internal/inject internal/pki internal/source/kube mesh sidecar/mirror test/apiserver test/bench/page test/bench/process github.com/envoyproxy/go-control-plane/... github.com/go-logr/logr k8s.io/client-go/... golang.org/x/sync/... google.golang.org/grpc/... google.golang.org/protobuf/... sigs.k8s.io/controller-runtime/...  github.com/google/pprof/profile" + kubernetes,
+	{"test/bench/scale", "apis/identity/v1 charts/outrigger internal/identity internal/inject internal/pki internal/source/kube mesh sidecar/mirror test/apiserver test/bench/page test/bench/process github.com/envoyproxy/go-control-plane/... github.com/go-logr/logr k8s.io/client-go/... golang.org/x/sync/... google.golang.org/grpc/... google.golang.org/protobuf/... sigs.k8s.io/controller-runtime/... github.com/google/pprof/profile " + kubernetes,
 		"it measures the controller's program from outside, as proxies and the API server see it"},
 	{"test/bench/process", "",
 		"it reads /proc, whatever the process is"},
