@@ -30,7 +30,7 @@ func (o *outboundBuilder) backend(b *mesh.Backend, zone string) []*Resource {
 			policyCluster(b.Name, b.Protocol, b.Policy), dnsCluster(b.ExternalName, b.Service.Port))}
 	}
 	base := o.base(b)
-	e := newEncoder(len(base.encoding) + clusterSize)
+	e := newEncoder(clusterSize)
 	e.constant(base)
 	e.text(clusterName, b.Name)
 	e.text(clusterAltStatName, altStatName(b.Name))

@@ -34,21 +34,28 @@ func constantOf(parts ...proto.Message) constant {
 // encoder writes the most frequent resources, several times as fast as marshaling
 // messages would. Fragments written one after the other form one message; message
 // fields that are written twice are merged, as in any encoding of protocol buffers.
+//
+// Large constants are not copied: the resources that have them share them.
 type encoder struct {
-	body []byte
-	// constants are the positions in body of the first constants, in order.
-	constants [4]span
-	count     int
+	// body is what is written without the pieces, which are constants, in order.
+	body   []byte
+	pieces [4]piece
+	count  int
 	// invalid is set if a string is not valid UTF-8, which protocol buffers require.
 	invalid bool
 }
 
-type span struct {
-	start, end int
-	digest     mesh.Digest
+// piece is a constant at a position in the body.
+type piece struct {
+	constant
+	at int
 }
 
-// newEncoder returns an encoder with a capacity of size bytes.
+// minPiece is the size in bytes from which a constant is a piece. Smaller ones are cheaper to
+// copy.
+const minPiece = 256
+
+// newEncoder returns an encoder with a capacity of size bytes, without pieces.
 func newEncoder(size int) encoder { return encoder{body: make([]byte, 0, size)} }
 
 // text writes a string, unless it is empty.
@@ -78,19 +85,19 @@ func (e *encoder) part(m proto.Message) {
 	e.body = body
 }
 
-// fields writes the output of another encoder, which must have no constants.
+// fields writes the output of another encoder, which must have no pieces.
 func (e *encoder) fields(other encoder) {
 	e.body, e.invalid = append(e.body, other.body...), e.invalid || other.invalid
 }
 
 // constant writes the fields of a constant.
 func (e *encoder) constant(c constant) {
-	start := len(e.body)
-	e.body = append(e.body, c.encoding...)
-	if e.count < len(e.constants) {
-		e.constants[e.count] = span{start: start, end: len(e.body), digest: c.digest}
-		e.count++
+	if len(c.encoding) < minPiece || e.count == len(e.pieces) {
+		e.body = append(e.body, c.encoding...)
+		return
 	}
+	e.pieces[e.count] = piece{c, len(e.body)}
+	e.count++
 }
 
 // message writes a message whose fields are written by the function.
@@ -99,18 +106,21 @@ func (e *encoder) message(field protowire.Number, fields func()) {
 	// One byte is enough for the length of most messages.
 	at := len(e.body)
 	e.body = append(e.body, 0)
-	start := len(e.body)
+	start, first := len(e.body), e.count
 	fields()
-	length := uint64(len(e.body) - start)
-	more := protowire.SizeVarint(length) - 1
+	inside := e.pieces[first:e.count]
+	length := len(e.body) - start
+	for _, p := range inside {
+		length += len(p.encoding)
+	}
+	more := protowire.SizeVarint(uint64(length)) - 1
 	if more > 0 {
 		e.body = slices.Insert(e.body, start, make([]byte, more)...)
-		for i := e.count - 1; i >= 0 && e.constants[i].start >= start; i-- {
-			e.constants[i].start += more
-			e.constants[i].end += more
+		for i := range inside {
+			inside[i].at += more
 		}
 	}
-	binary.PutUvarint(e.body[at:], length)
+	binary.PutUvarint(e.body[at:], uint64(length))
 }
 
 // resource returns the encoded resource. Like newResource it returns an empty Body if
@@ -119,19 +129,30 @@ func (e *encoder) resource(typeURL, name string) *Resource {
 	if e.invalid {
 		*e = encoder{}
 	}
-	return xds.NewResource(typeURL, name, e.body, e.digest(typeURL, name))
+	parts, end := make([][]byte, 0, 2*e.count+1), 0
+	for _, p := range e.pieces[:e.count] {
+		if p.at > end {
+			parts = append(parts, e.body[end:p.at])
+		}
+		parts = append(parts, p.encoding)
+		end = p.at
+	}
+	if end < len(e.body) || len(parts) == 0 {
+		parts = append(parts, e.body[end:])
+	}
+	return xds.NewResource(typeURL, name, e.digest(typeURL, name), parts...)
 }
 
-// digest returns the digest of the content. It includes constants by their digest, so
+// digest returns the digest of the content. It includes pieces by their digest, so
 // its cost depends only on the rest.
 func (e *encoder) digest(typeURL, name string) mesh.Digest {
 	var space [1024]byte
 	content := append(append(space[:0], typeURL...), 0)
 	content = append(append(content, name...), 0)
 	end := 0
-	for _, c := range e.constants[:e.count] {
-		content = append(append(content, e.body[end:c.start]...), c.digest[:]...)
-		end = c.end
+	for _, p := range e.pieces[:e.count] {
+		content = append(append(content, e.body[end:p.at]...), p.digest[:]...)
+		end = p.at
 	}
 	return mesh.DigestBytes(append(content, e.body[end:]...))
 }

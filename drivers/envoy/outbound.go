@@ -135,7 +135,7 @@ type filterChain struct {
 
 // listener returns the listener of a Destination with the filter chains.
 func (o *outboundBuilder) listener(d *mesh.Destination, chains ...filterChain) *Resource {
-	e := newEncoder(len(destinationDefaults.encoding) + len(chains)*(len(chains[0].filter.config.encoding)+listenerSize))
+	e := newEncoder(len(chains) * listenerSize)
 	e.constant(destinationDefaults)
 	e.text(listenerName, d.Name)
 	e.address(listenerAddress, d.Addresses[0], d.Port)

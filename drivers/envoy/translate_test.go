@@ -19,7 +19,7 @@ func bodies(c *Config) map[string]string {
 	out := make(map[string]string)
 	for _, typeURL := range types {
 		for name, r := range c.table(typeURL).All() {
-			out[r.TypeURL+" "+name+" "+r.Digest().String()] = string(r.Body)
+			out[r.TypeURL+" "+name+" "+r.Digest().String()] = string(r.Body())
 		}
 	}
 	return out
@@ -225,7 +225,7 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 	f.destinations[0].Routes[0].Match.Headers[0].Prefix = "\xff"
 	config := NewTranslator().Config(f.view())
 	r, ok := config.Routes.Get(f.destinations[0].Name)
-	if !ok || len(r.Body) != 0 {
+	if !ok || len(r.Body()) != 0 {
 		t.Errorf("the routes are %v", r)
 	}
 	if config.Clusters.Len() == 0 || slices.Contains(config.Clusters.Names(), "") {

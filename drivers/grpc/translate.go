@@ -109,5 +109,5 @@ func newResource(typeURL, name string, message proto.Message) *xds.Resource {
 	if err != nil {
 		body = nil
 	}
-	return xds.NewResource(typeURL, name, body, mesh.JoinDigests(mesh.DigestBytes([]byte(typeURL+" "+name)), mesh.DigestBytes(body)))
+	return xds.NewResource(typeURL, name, mesh.JoinDigests(mesh.DigestBytes([]byte(typeURL+" "+name)), mesh.DigestBytes(body)), body)
 }

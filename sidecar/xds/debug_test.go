@@ -67,7 +67,7 @@ func TestDebugResources(t *testing.T) {
 	}
 	h := newCore(t).serve(t, forever)
 	config := shop.config(nil)
-	config[0] = config[0].With(mesh.Change[*Resource]{Name: "s", Value: NewResource(secretType, "s", body, mesh.DigestBytes(body))})
+	config[0] = config[0].With(mesh.Change[*Resource]{Name: "s", Value: NewResource(secretType, "s", mesh.DigestBytes(body), body)})
 	h.put(proxyOf("p"), config)
 	code, page := h.page("/debug/xds?proxy=p")
 	if code != http.StatusOK || !strings.Contains(page, "the chain") || !strings.Contains(page, `"alt_stat_name": "1"`) {

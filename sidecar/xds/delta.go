@@ -27,11 +27,7 @@ func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 	}
 	if first {
 		if !t.Named && (len(r.subscribe) == 0 || slices.Contains(r.subscribe, "*")) {
-			s.subscribeAll(t, len(r.initial) == 0, func(name string, e *exception) {
-				if version, ok := r.initial[name]; ok {
-					e.has = digestOf(version)
-				}
-			})
+			s.subscribeAll(t, len(r.initial) == 0, r.initial)
 		}
 		for name, version := range r.initial {
 			if _, ok := t.table.Get(name); !ok && t.wildcard {
@@ -42,7 +38,7 @@ func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 	for _, name := range r.unsubscribe {
 		s.unsubscribe(t, name)
 	}
-	t.reserve(len(r.subscribe))
+	t.reserve(len(r.subscribe) - len(r.initial))
 	for _, name := range r.subscribe {
 		switch version, ok := r.initial[name]; {
 		case name == "*" && !t.Named:
@@ -51,13 +47,15 @@ func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 			}
 		case first && ok:
 			s.subscribe(t, name, false)
-			_, exists := t.table.Get(name)
-			if !exists && t.Quiet {
-				// The client keeps it for something that is draining.
+			resource, exists := t.table.Get(name)
+			has := digestOf(version)
+			if !exists && t.Quiet || exists && has == resource.digest && t.exceptions[name] == nil {
+				// The client has the version of the table, or keeps the resource for something
+				// that is draining.
 				continue
 			}
 			e := t.exceptionFor(name)
-			e.has, e.awaited = digestOf(version), !exists
+			e.has, e.awaited = has, !exists
 			t.prune(name, e)
 		default:
 			s.subscribe(t, name, true)
@@ -66,15 +64,18 @@ func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 	return s.limitNames(t)
 }
 
-// subscribeAll starts a wildcard subscription. The function, if not nil, records the
-// version that the client already has.
-func (s *stream) subscribeAll(t *typeState, mustRespond bool, has func(string, *exception)) {
+// subscribeAll starts a wildcard subscription of a client that already has some versions.
+func (s *stream) subscribeAll(t *typeState, mustRespond bool, versions map[string]string) {
 	t.wildcard, t.mustRespond = true, mustRespond
-	t.reserve(t.table.Len())
-	for name := range t.table.All() {
+	t.reserve(t.table.Len() - len(versions))
+	for name, resource := range t.table.All() {
+		version, known := versions[name]
+		if known && t.exceptions[name] == nil && digestOf(version) == resource.digest {
+			continue
+		}
 		e := t.exceptionFor(name)
-		if has != nil {
-			has(name, e)
+		if known {
+			e.has = digestOf(version)
 		}
 		t.prune(name, e)
 	}

@@ -67,7 +67,7 @@ func resourceOf(typeURL, name, content string) *Resource {
 	if err != nil {
 		panic(err)
 	}
-	r := NewResource(typeURL, name, body, mesh.DigestBytes([]byte(typeURL+"\x00"+name+"\x00"+content)))
+	r := NewResource(typeURL, name, mesh.DigestBytes([]byte(typeURL+"\x00"+name+"\x00"+content)), body[:len(body)/2], body[len(body)/2:])
 	if typeURL == clusters {
 		r.Asks = name + "@" + content
 	}

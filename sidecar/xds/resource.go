@@ -1,9 +1,11 @@
 package xds
 
 import (
+	"bytes"
 	"strings"
 	"sync/atomic"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -19,31 +21,46 @@ type Resource struct {
 	TypeURL string
 	// Name is unique among the resources of the type.
 	Name string
-	// Body is the encoded message, the value of an Any of TypeURL.
-	Body []byte
 	// Asks is the name of the resource of type Type.Asks to which the proxy subscribes
 	// when it gets this one, as a cluster subscribes to its endpoints; empty if none.
 	Asks string
 
 	digest mesh.Digest
-	// entry is the part of a delta response before Body; nil until first sent.
-	entry atomic.Pointer[[]byte]
+	// body are the parts of the encoded message, the value of an Any of TypeURL, and size is
+	// their length.
+	body [][]byte
+	size int
+	// entry is the field of a delta response with the resource; nil until first sent.
+	entry atomic.Pointer[mem.BufferSlice]
 }
 
 // NewResource returns a resource. The digest identifies its content: resources with
 // equal type, name and digest are considered the same, on any replica and after any
-// restart.
-func NewResource(typeURL, name string, body []byte, digest mesh.Digest) *Resource {
-	return &Resource{TypeURL: typeURL, Name: name, Body: body, digest: digest}
+// restart. The body is the encoded message, the value of an Any of the type, in parts, which
+// many resources may share. They must not be changed any more.
+func NewResource(typeURL, name string, digest mesh.Digest, body ...[]byte) *Resource {
+	r := &Resource{TypeURL: typeURL, Name: name, digest: digest, body: body}
+	for _, part := range body {
+		r.size += len(part)
+	}
+	return r
+}
+
+// Body returns the encoded message. The caller must not change it.
+func (r *Resource) Body() []byte {
+	if len(r.body) == 1 {
+		return r.body[0]
+	}
+	return bytes.Join(r.body, nil)
 }
 
 // Digest returns the digest of the content.
 func (r *Resource) Digest() mesh.Digest { return r.digest }
 
 // Message decodes the resource. It returns an error if the type is not linked into
-// the program or the Body is not a valid encoding of it.
+// the program or the body is not a valid encoding of it.
 func (r *Resource) Message() (proto.Message, error) {
-	return anypb.UnmarshalNew(&anypb.Any{TypeUrl: r.TypeURL, Value: r.Body}, proto.UnmarshalOptions{})
+	return anypb.UnmarshalNew(&anypb.Any{TypeUrl: r.TypeURL, Value: r.Body()}, proto.UnmarshalOptions{})
 }
 
 // shortType returns the last element of a type URL, for logs and debug pages.
@@ -92,34 +109,38 @@ const (
 // version returns the resource's version in delta responses.
 func (r *Resource) version() string { return r.digest.String() }
 
-// appendAny appends an Any field with the resource, up to but not including Body.
+// appendAny appends an Any field with the resource, up to but not including its body.
 func (r *Resource) appendAny(b []byte, field protowire.Number) []byte {
 	b = protowire.AppendTag(b, field, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(r.anySize()))
 	b = protowire.AppendTag(b, anyTypeURL, protowire.BytesType)
 	b = protowire.AppendString(b, r.TypeURL)
 	b = protowire.AppendTag(b, anyValue, protowire.BytesType)
-	return protowire.AppendVarint(b, uint64(len(r.Body)))
+	return protowire.AppendVarint(b, uint64(r.size))
 }
 
 func (r *Resource) anySize() int {
-	return 2 + protowire.SizeBytes(len(r.TypeURL)) + protowire.SizeBytes(len(r.Body))
+	return 2 + protowire.SizeBytes(len(r.TypeURL)) + protowire.SizeBytes(r.size)
 }
 
-// deltaEntry returns the field of a delta response that holds the resource, up to but
-// not including Body.
-func (r *Resource) deltaEntry() []byte {
+// deltaEntry returns the field of a delta response that holds the resource.
+func (r *Resource) deltaEntry() mem.BufferSlice {
 	if entry := r.entry.Load(); entry != nil {
 		return *entry
 	}
 	version, name := r.version(), strings.ToValidUTF8(r.Name, "?")
 	size := 3 + protowire.SizeBytes(len(name)) + protowire.SizeBytes(len(version)) + protowire.SizeBytes(r.anySize())
-	entry := make([]byte, 0, size-len(r.Body)+12)
+	entry := make([]byte, 0, size-r.size+12)
 	entry = protowire.AppendTag(entry, responseResources, protowire.BytesType)
 	entry = protowire.AppendVarint(entry, uint64(size))
 	entry = protowire.AppendString(protowire.AppendTag(entry, resourceName, protowire.BytesType), name)
 	entry = protowire.AppendString(protowire.AppendTag(entry, resourceVersion, protowire.BytesType), version)
 	entry = r.appendAny(entry, resourceResource)
-	r.entry.Store(&entry)
-	return entry
+	parts := make(mem.BufferSlice, 0, 1+len(r.body))
+	parts = append(parts, mem.SliceBuffer(entry))
+	for _, part := range r.body {
+		parts = append(parts, mem.SliceBuffer(part))
+	}
+	r.entry.Store(&parts)
+	return parts
 }

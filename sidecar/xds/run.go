@@ -30,7 +30,7 @@ type transport struct {
 // anyway; and the stream ends with the client, its certificate, its pod or the
 // controller.
 func (s *stream) run(ctx context.Context, r transport) error {
-	turn, err := s.awaitTurn(ctx)
+	turn, err := s.awaitTurn(ctx, s.missing(r.first))
 	if err != nil {
 		return err
 	}
@@ -107,13 +107,22 @@ func (t *turn) end() {
 	t.release()
 }
 
-// awaitTurn waits for the stream's turn.
-func (s *stream) awaitTurn(ctx context.Context) (*turn, error) {
-	weight := int64(0)
+// missing estimates from its first request how many resources a client lacks. One that comes
+// back has most of them.
+func (s *stream) missing(first request) int64 {
+	all, known := 0, 0
 	for _, t := range s.types {
-		weight += int64(t.table.Len())
+		all += t.table.Len()
+		if t.URL == first.typeURL && t.table.Len() > 0 {
+			known = min(100*len(first.initial)/t.table.Len(), 100)
+		}
 	}
-	weight = min(weight, maxCatchingUp)
+	return int64(all * (100 - known) / 100)
+}
+
+// awaitTurn waits until the stream may send that many resources.
+func (s *stream) awaitTurn(ctx context.Context, resources int64) (*turn, error) {
+	weight := min(resources, maxCatchingUp)
 	turns := s.server.catchingUp
 	if !turns.TryAcquire(weight) {
 		ctx, cancel := context.WithCancel(ctx)

@@ -218,7 +218,7 @@ func (t *typeState) additions() []item {
 	size := 0
 	for i, item := range items {
 		if item.resource != nil {
-			size += len(item.resource.Body)
+			size += item.resource.size
 		}
 		if i > 0 && size > maxResponseBytes {
 			return items[:i]

@@ -166,7 +166,7 @@ func (w *walker) pump() {
 	for key, content := range w.refused {
 		for i, typeURL := range []string{clusters, endpoints, listeners, routes} {
 			if name, ok := strings.CutPrefix(key, typeURL); ok {
-				if r, ok := w.stream.config[i+1].Get(name); !ok || contentOf(r.Body) != content {
+				if r, ok := w.stream.config[i+1].Get(name); !ok || contentOf(r.Body()) != content {
 					delete(w.refused, key)
 				}
 			}

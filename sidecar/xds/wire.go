@@ -78,8 +78,9 @@ func (r *response) add(b []byte) {
 func deltaResponse(typeURL, nonce string, resources []*Resource, removed []string) *response {
 	r := &response{parts: make(mem.BufferSlice, 0, 1+2*len(resources))}
 	for _, resource := range resources {
-		r.add(resource.deltaEntry())
-		r.add(resource.Body)
+		entry := resource.deltaEntry()
+		r.parts = append(r.parts, entry...)
+		r.size += entry[0].Len() + resource.size
 	}
 	r.add(appendTail(nil, typeURL, nonce, removed))
 	return r
@@ -90,7 +91,9 @@ func sotwResponse(typeURL, nonce, version string, resources []*Resource) *respon
 	r := &response{parts: make(mem.BufferSlice, 0, 1+2*len(resources))}
 	for _, resource := range resources {
 		r.add(resource.appendAny(nil, responseResources))
-		r.add(resource.Body)
+		for _, part := range resource.body {
+			r.add(part)
+		}
 	}
 	tail := protowire.AppendString(protowire.AppendTag(nil, responseVersion, protowire.BytesType), version)
 	r.add(appendTail(tail, typeURL, nonce, nil))
