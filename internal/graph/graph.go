@@ -43,7 +43,7 @@ func (g *Graph) Update() {
 	for len(g.orphans) > 0 {
 		last := g.orphans[len(g.orphans)-1]
 		g.orphans = g.orphans[:len(g.orphans)-1]
-		if len(last.readers) == 0 && last.drop != nil {
+		if last.readers.len() == 0 && last.drop != nil {
 			last.drop()
 		}
 	}
@@ -51,8 +51,8 @@ func (g *Graph) Update() {
 
 // node is something that can be read.
 type node struct {
-	// readers are the cells that depend on it, each with the run that read it.
-	readers map[*cell]uint64
+	// readers are the cells that depend on it.
+	readers readers
 	// changed is the revision of the last change of the value.
 	changed uint64
 	// cell is nil for values that are set, not computed.
@@ -69,7 +69,7 @@ func (g *Graph) touch(n *node) {
 }
 
 func (n *node) mark() {
-	for reader := range n.readers {
+	for reader := range n.readers.all() {
 		if !reader.stale {
 			reader.stale = true
 			if reader.due != nil {
@@ -137,7 +137,7 @@ func (c *cell) recompute() {
 		c.changed = g.revision
 	}
 	for _, n := range c.reads[c.kept:] {
-		if n.readers[c] != c.run {
+		if n.readers.run(c) != c.run {
 			c.unread(n)
 		}
 	}
@@ -148,8 +148,8 @@ func (c *cell) recompute() {
 }
 
 func (c *cell) unread(n *node) {
-	delete(n.readers, c)
-	if len(n.readers) == 0 {
+	n.readers.remove(c)
+	if n.readers.len() == 0 {
 		c.graph.orphans = append(c.graph.orphans, n)
 	}
 }
@@ -175,16 +175,13 @@ func (r *Reader) read(n *node) {
 		}
 		c.astray = true
 		for _, kept := range c.reads[:c.kept] {
-			kept.readers[c] = c.run
+			kept.readers.set(c, c.run)
 		}
 	}
-	if n.readers[c] == c.run {
+	if n.readers.run(c) == c.run {
 		return
 	}
-	if n.readers == nil {
-		n.readers = map[*cell]uint64{}
-	}
-	n.readers[c] = c.run
+	n.readers.set(c, c.run)
 	c.graph.reading = append(c.graph.reading, n)
 }
 
