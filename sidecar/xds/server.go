@@ -81,7 +81,7 @@ func New(options Options) (*Server, error) {
 	s := &Server{
 		options: options, ctrl: ctrl, log: ctrl.Log,
 		stopping: make(chan struct{}), sendTimeout: time.Minute, streams: make(map[string][]*stream),
-		catchingUp: semaphore.NewWeighted(maxCatchingUp), catchUpTime: time.Second,
+		catchingUp: semaphore.NewWeighted(maxCatchingUp), catchUpTime: 200 * time.Millisecond,
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -124,7 +124,7 @@ const (
 	// maxCatchingUp is the number of resources of the proxies that have just connected and are
 	// served at once. Until a proxy has acknowledged a resource, it costs some hundred bytes of
 	// memory.
-	maxCatchingUp = 400_000
+	maxCatchingUp = 100_000
 )
 
 // Serve serves on the listener until ctx ends, and closes it. It returns nil if ctx
