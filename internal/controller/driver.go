@@ -96,7 +96,8 @@ func (d *drivers) run(ctx context.Context, cat *catalog.Catalog) error {
 				d.startLate(ctx, class)
 			}
 		case uid := <-changed:
-			if view, ok := cat.View(uid); ok {
+			// cat.View would follow the proxy, which may be connected to another controller.
+			if view, ok := cat.Snapshot().Views.Get(uid); ok {
 				d.startLate(ctx, view.Proxy.Class)
 			}
 		}
