@@ -104,8 +104,13 @@ func TestBench(t *testing.T) {
 			}
 		}
 	}
-	if len(results.Memory) != n || len(results.Starts) != n || len(results.Programs) != n+1 {
-		t.Errorf("there are %d results of memory, %d starts and %d programs of %d classes", len(results.Memory), len(results.Starts), len(results.Programs), n)
+	for _, e := range results.Effects {
+		if e.Allowed <= 0 || e.Refused <= 0 || e.AllowedMax < e.Allowed || e.RefusedMax < e.Refused {
+			t.Errorf("a policy takes effect %+v", e)
+		}
+	}
+	if len(results.Effects) != n || len(results.Memory) != n || len(results.Starts) != n || len(results.Programs) != n+1 {
+		t.Errorf("there are %d times to effect, %d results of memory, %d starts and %d programs of %d classes", len(results.Effects), len(results.Memory), len(results.Starts), len(results.Programs), n)
 	}
 	for _, f := range results.Memory {
 		if f.Proxy.Anonymous <= 0 || f.Agent.Anonymous <= 0 {

@@ -52,14 +52,15 @@ const (
 	partSteps  = "steps"
 	partMemory = "memory"
 	partStart  = "start"
+	partEffect = "effect"
 )
 
-var parts = []string{partPairs, partSteps, partMemory, partStart}
+var parts = []string{partPairs, partSteps, partMemory, partStart, partEffect}
 
 func main() {
 	lab.Enter()
 	classes := flag.String("classes", "envoy,haproxy,pipy", "classes of sidecars")
-	chosen := flag.String("parts", strings.Join(parts, ","), "what to measure: pairs of classes under each load; steps, one class with something switched off; memory; start")
+	chosen := flag.String("parts", strings.Join(parts, ","), "what to measure: pairs of classes under each load; steps, one class with something switched off; memory; start; effect, how long a policy takes")
 	speaks := flag.String("protocols", "HTTP/1.1,HTTP/2,gRPC,TCP", "protocols of the pairs")
 	connections := flag.String("connections", "1,16,64", "numbers of connections of the pairs; each carries one request at a time")
 	rate := flag.Int("rate", 1000, "the fixed rate, in requests a second")
@@ -69,7 +70,7 @@ func main() {
 	flag.DurationVar(&p.timing.each, "each", 800*time.Millisecond, "length of a round")
 	flag.DurationVar(&p.timing.warm, "warm", 200*time.Millisecond, "length of the round before, which does not count")
 	flag.DurationVar(&p.settle, "settle", 5*time.Second, "how long sidecars are idle before their memory is read")
-	flag.IntVar(&p.starts, "starts", 5, "how often a pod of each class is started")
+	flag.IntVar(&p.starts, "starts", 5, "how often a pod of each class is started, and a policy made and removed")
 	flag.IntVar(&p.threads, "threads", 1, "worker threads of each proxy")
 	flag.StringVar(&p.json, "json", "", "file for the results as JSON")
 	short := flag.Bool("short", false, "only try whether everything works: short rounds, few connections, small meshes")
@@ -233,6 +234,11 @@ func (b *bench) measure(ctx context.Context, p *plan, results *Results) (err err
 	if slices.Contains(p.parts, partStart) {
 		if err := b.starts(ctx, p.starts, func(rows []Start) { results.Starts = append(results.Starts, rows...) }); err != nil {
 			return fmt.Errorf("measuring starts: %w", err)
+		}
+	}
+	if slices.Contains(p.parts, partEffect) {
+		if err := b.effects(ctx, p.starts, func(rows []Effect) { results.Effects = append(results.Effects, rows...) }); err != nil {
+			return fmt.Errorf("measuring the time to effect: %w", err)
 		}
 	}
 	return nil

@@ -24,6 +24,7 @@ type Results struct {
 	Steps    []Step
 	Memory   []Footprint
 	Starts   []Start
+	Effects  []Effect
 	Programs []Program
 }
 

@@ -60,23 +60,28 @@ func (r *Results) classTable(out *strings.Builder) {
 		return
 	}
 	l, services := r.typical()
-	head(out, "By class", "", "program", "start to ready: median, longest", fmt.Sprintf("private memory, %d services: proxy, agent", services),
+	head(out, "By class", "", "program", "start to ready: median, longest", "policy to effect: allowed, refused", fmt.Sprintf("private memory, %d services: proxy, agent", services),
 		"added by both sidecars: p50, p99 ("+l.title()+")", "CPU of the client's sidecar", "of the server's")
 	for _, p := range r.Programs {
-		cells := []string{p.Name, page.Size(p.Size), "", "", "", "", ""}
+		cells := []string{p.Name, page.Size(p.Size), "", "", "", "", "", ""}
 		for _, s := range r.Starts {
 			if s.Class == p.Name {
 				cells[2] = page.Duration(s.Median) + ", " + page.Duration(s.Max)
 			}
 		}
+		for _, e := range r.Effects {
+			if e.Class == p.Name {
+				cells[3] = page.Duration(e.Allowed) + ", " + page.Duration(e.Refused)
+			}
+		}
 		for _, f := range r.Memory {
 			if f.Class == p.Name && f.Services == services && f.Mode == permissive {
-				cells[3] = fmt.Sprintf("%.1f, %.1f MiB", mebibytes(f.Proxy.Anonymous), mebibytes(f.Agent.Anonymous))
+				cells[4] = fmt.Sprintf("%.1f, %.1f MiB", mebibytes(f.Proxy.Anonymous), mebibytes(f.Agent.Anonymous))
 			}
 		}
 		if pair := r.pair(p.Name+" to "+p.Name, l); pair != nil {
-			cells[4] = pair.latency(r.pair(noMesh, l))
-			copy(cells[5:], pair.cpu())
+			cells[5] = pair.latency(r.pair(noMesh, l))
+			copy(cells[6:], pair.cpu())
 		}
 		row(out, cells...)
 	}
