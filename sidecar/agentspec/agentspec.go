@@ -336,7 +336,11 @@ func EnvValue(v any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encoding %T: %w", v, err)
 	}
-	return dollars.Replace(string(b)), nil
+	text := string(b)
+	if !strings.Contains(text, "$") {
+		return text, nil
+	}
+	return dollars.Replace(text), nil
 }
 
 // dollars can be applied to a whole JSON text: dollar signs occur only in its strings.

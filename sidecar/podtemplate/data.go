@@ -1,6 +1,7 @@
 package podtemplate
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,8 @@ type data struct {
 	agent *agentspec.Spec
 	// kept holds the values to which a keptValue is an index.
 	kept []string
+	// marks is set if the values are the marks of their sources.
+	marks bool
 
 	// Values is the content of the operator's values file.
 	Values map[string]any
@@ -24,8 +27,8 @@ type data struct {
 func (d *data) Class() string { return d.inj.Sidecar.Class }
 
 // Image is the proxy's image, InitImage the init container's.
-func (d *data) Image() Value     { return Value(d.inj.Sidecar.Image) }
-func (d *data) InitImage() Value { return Value(d.inj.Sidecar.InitImage) }
+func (d *data) Image() Value     { return d.value(imageSource) }
+func (d *data) InitImage() Value { return d.value(initImageSource) }
 
 // PullPolicy is the pull policy of both images.
 func (d *data) PullPolicy() string { return string(d.inj.ContainerPullPolicy) }
@@ -79,22 +82,62 @@ func (d *data) CNI() bool { return d.inj.Sidecar.CNI }
 func (d *data) Windows() bool { return d.inj.PodOS == "windows" }
 
 // MeshName, MeshNamespace and TrustDomain are the mesh's.
-func (d *data) MeshName() Value      { return Value(d.inj.MeshName) }
-func (d *data) MeshNamespace() Value { return Value(d.inj.OsmNamespace) }
-func (d *data) TrustDomain() Value   { return Value(d.inj.Identity.TrustDomain) }
+func (d *data) MeshName() Value      { return d.value(meshNameSource) }
+func (d *data) MeshNamespace() Value { return d.value(meshNamespaceSource) }
+func (d *data) TrustDomain() Value   { return d.value(trustDomainSource) }
 
 // Namespace and ServiceAccount are the pod's.
-func (d *data) Namespace() Value      { return Value(d.inj.PodNamespace) }
-func (d *data) ServiceAccount() Value { return Value(d.inj.Identity.ServiceAccount) }
+func (d *data) Namespace() Value      { return d.value(namespaceSource) }
+func (d *data) ServiceAccount() Value { return d.value(serviceAccountSource) }
 
 // Workload is the name of the pod's owner, such as a Deployment, or its own.
-func (d *data) Workload() Value { return Value(workload(d.inj.Pod, d.inj.OwnerKind, d.inj.OwnerName)) }
+func (d *data) Workload() Value { return d.value(workloadSource) }
 
 // AgentSpec is the value of OUTRIGGER_AGENT, Redirection that of
 // OUTRIGGER_REDIRECTION.
-func (d *data) AgentSpec() (keptValue, error) {
+func (d *data) AgentSpec() (keptValue, error)   { return d.keep(d.content(agentSpecSource)) }
+func (d *data) Redirection() (keptValue, error) { return d.keep(d.content(redirectionSource)) }
+
+// value returns the value of a source that has no error.
+func (d *data) value(of source) Value {
+	content, _ := d.content(of)
+	return Value(content)
+}
+
+// content returns the value of a source, or its mark.
+func (d *data) content(of source) (string, error) {
+	if d.marks {
+		return of.mark(), nil
+	}
+	switch of {
+	case imageSource:
+		return d.inj.Sidecar.Image, nil
+	case initImageSource:
+		return d.inj.Sidecar.InitImage, nil
+	case meshNameSource:
+		return d.inj.MeshName, nil
+	case meshNamespaceSource:
+		return d.inj.OsmNamespace, nil
+	case trustDomainSource:
+		return d.inj.Identity.TrustDomain, nil
+	case namespaceSource:
+		return d.inj.PodNamespace, nil
+	case serviceAccountSource:
+		return d.inj.Identity.ServiceAccount, nil
+	case workloadSource:
+		return workload(d.inj.Pod, d.inj.OwnerKind, d.inj.OwnerName), nil
+	case agentSpecSource:
+		return d.agentSpec()
+	case redirectionSource:
+		return agentspec.EnvValue(d.inj.Redirection)
+	}
+	return "", fmt.Errorf("there is no source %d", of)
+}
+
+// agentSpec returns the value of OUTRIGGER_AGENT.
+func (d *data) agentSpec() (string, error) {
 	if d.agent == nil {
-		return d.keep("", nil)
+		return "", nil
 	}
 	spec := *d.agent
 	spec.Probes = d.inj.AppProbes
@@ -106,10 +149,8 @@ func (d *data) AgentSpec() (keptValue, error) {
 		}
 		spec.Drain = &drain
 	}
-	return d.keep(agentspec.EnvValue(spec))
+	return agentspec.EnvValue(spec)
 }
-
-func (d *data) Redirection() (keptValue, error) { return d.keep(agentspec.EnvValue(d.inj.Redirection)) }
 
 // keep returns the value in a form that can only be printed, as a short placeholder.
 func (d *data) keep(value string, err error) (keptValue, error) {

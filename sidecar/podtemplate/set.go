@@ -50,8 +50,7 @@ func (s *Set) Apply(inj *driver.InjectorContext, name string, spec *agentspec.Sp
 	if !ok {
 		return fmt.Errorf("there is no template %q; there are: %v", name, s.Names())
 	}
-	// Functions such as set change their arguments.
-	return t.apply(inj, spec, clone(s.values).(map[string]any))
+	return t.apply(inj, spec, s.values)
 }
 
 // clone returns a deep copy of a decoded YAML value.

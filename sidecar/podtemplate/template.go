@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"text/template"
+	"text/template/parse"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -27,8 +28,11 @@ var blocks string
 type Template struct {
 	name   string
 	parsed *template.Template
+	// printsOnly is set if renderings can be remembered.
+	printsOnly bool
 
-	mu sync.Mutex
+	mu         sync.Mutex
+	renderings map[facts]*rendering
 	// read caches decoded pods by their rendered text without values: the YAML of pods
 	// that differ only in values is decoded once.
 	read map[string]*corev1.Pod
@@ -54,12 +58,49 @@ func Parse(name, text string) (*Template, error) {
 	if t, err = t.New(name).Parse(text); err != nil {
 		return nil, fmt.Errorf("template %s: %w", name, err)
 	}
-	return &Template{name: name, parsed: t, read: make(map[string]*corev1.Pod)}, nil
+	var trees []*parse.Tree
+	for _, defined := range t.Templates() {
+		trees = append(trees, defined.Tree)
+	}
+	return &Template{
+		name: name, parsed: t, printsOnly: printsOnly(trees),
+		renderings: make(map[facts]*rendering), read: make(map[string]*corev1.Pod),
+	}, nil
 }
 
 // render returns the partial pod that the template renders for the data. The caller
-// owns the result.
+// owns the result. The data's Values must be the same in each call.
 func (t *Template) render(d *data) (*corev1.Pod, error) {
+	pod, err := t.rendered(d)
+	if err == nil {
+		err = check(pod)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("template %s: %w", t.name, err)
+	}
+	return pod, nil
+}
+
+func (t *Template) rendered(d *data) (*corev1.Pod, error) {
+	var shared *corev1.Pod
+	var values []string
+	var err error
+	if r := t.remembered(d); r != nil {
+		shared = r.pod
+		values, err = d.values(r.sources)
+	} else {
+		shared, values, err = t.shared(d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	pod := shared.DeepCopy()
+	return pod, putAllValues(pod, values)
+}
+
+// shared returns the partial pod that the template renders for the data, with numbers as
+// placeholders, and the values with these numbers. Others have the same pod.
+func (t *Template) shared(d *data) (*corev1.Pod, []string, error) {
 	work, ok := t.work.Get().(*workspace)
 	if !ok {
 		work = new(workspace)
@@ -67,25 +108,18 @@ func (t *Template) render(d *data) (*corev1.Pod, error) {
 	defer t.work.Put(work)
 	work.rendered.Reset()
 	work.text.Reset()
-	if err := t.parsed.Execute(&work.rendered, d); err != nil {
-		return nil, fmt.Errorf("template %s: %w", t.name, err)
+	// Functions such as set change their arguments.
+	own := *d
+	own.Values, own.kept = clone(d.Values).(map[string]any), nil
+	if err := t.parsed.Execute(&work.rendered, &own); err != nil {
+		return nil, nil, err
 	}
-	values, err := takePlaceholders(&work.text, work.rendered.Bytes(), d.kept)
+	values, err := takePlaceholders(&work.text, work.rendered.Bytes(), own.kept)
 	if err != nil {
-		return nil, fmt.Errorf("template %s: %w", t.name, err)
+		return nil, nil, err
 	}
 	shared, err := t.readPod(work.text.Bytes())
-	if err != nil {
-		return nil, fmt.Errorf("template %s: %w", t.name, err)
-	}
-	pod := shared.DeepCopy()
-	if err := putAllValues(pod, values); err != nil {
-		return nil, fmt.Errorf("template %s: %w", t.name, err)
-	}
-	if err := check(pod); err != nil {
-		return nil, fmt.Errorf("template %s: %w", t.name, err)
-	}
-	return pod, nil
+	return shared, values, err
 }
 
 func (t *Template) readPod(rendered []byte) (*corev1.Pod, error) {
