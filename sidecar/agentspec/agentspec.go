@@ -336,12 +336,27 @@ func EnvValue(v any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encoding %T: %w", v, err)
 	}
-	text := string(b)
-	if !strings.Contains(text, "$") {
-		return text, nil
-	}
-	return dollars.Replace(text), nil
+	return escapeDollars(string(b)), nil
 }
 
-// dollars can be applied to a whole JSON text: dollar signs occur only in its strings.
-var dollars = strings.NewReplacer("${", "${", "$", `\u0024`)
+// escapeDollars writes dollar signs that do not begin "${" as \u0024, so that the kubelet does not
+// expand them. It can be applied to a whole JSON text: dollar signs occur only in its strings.
+func escapeDollars(text string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, "$")
+		if !found && b.Len() == 0 {
+			return text
+		}
+		b.WriteString(before)
+		switch {
+		case !found:
+			return b.String()
+		case strings.HasPrefix(after, "{"):
+			b.WriteByte('$')
+		default:
+			b.WriteString(`\u0024`)
+		}
+		text = after
+	}
+}

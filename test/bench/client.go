@@ -16,29 +16,30 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-const path = "/inject?timeout=10s"
+// injectPath is that of reviews, and echoPath that of the same answers without any work.
+const (
+	injectPath = "/inject?timeout=10s"
+	echoPath   = "/echo"
+)
 
 // client sends one request at a time over a persistent connection, and returns the
 // body of the answer, which is valid until the next request.
 type client interface {
-	post(body []byte) ([]byte, error)
+	post(path string, body []byte) ([]byte, error)
 	get(path string) ([]byte, error)
 }
 
-// load sends reviews from several clients for the duration and prints the results.
-func load(name string, s *server, duration time.Duration, clients int, dial func(*server) (client, error)) error {
+// load sends reviews to a path from several clients for the duration, prints the results, and
+// returns the number of reviews in a second.
+func load(name, path string, s *server, duration time.Duration, clients int, dial func(*server) (client, error)) (float64, error) {
 	list := make([]client, clients)
 	for i := range list {
 		var err error
 		if list[i], err = dial(s); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return 0, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	// The bodies are generated before the measurement.
-	bodies := make([][]byte, 100)
-	for i := range bodies {
-		bodies[i] = review(i)
-	}
+	bodies := reviews()
 	run := func(duration time.Duration) ([]time.Duration, error) {
 		var group errgroup.Group
 		times := make([][]time.Duration, clients)
@@ -50,12 +51,8 @@ func load(name string, s *server, duration time.Duration, clients int, dial func
 					if start.After(until) {
 						return nil
 					}
-					answer, err := c.post(bodies[n%len(bodies)])
-					if err != nil {
+					if err := ask(c, path, bodies[n%len(bodies)]); err != nil {
 						return err
-					}
-					if len(answer) < 1000 || !bytes.Contains(answer[:200], []byte(`"allowed":true`)) {
-						return fmt.Errorf("the answer is %s", answer)
 					}
 					times[i] = append(times[i], time.Since(start))
 				}
@@ -65,36 +62,126 @@ func load(name string, s *server, duration time.Duration, clients int, dial func
 		return slices.Concat(times...), err
 	}
 	if _, err := run(duration / 5); err != nil {
-		return fmt.Errorf("%s: warming up: %w", name, err)
+		return 0, fmt.Errorf("%s: warming up: %w", name, err)
 	}
 	serverBefore, err := serverCPU(list[0])
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return 0, fmt.Errorf("%s: %w", name, err)
 	}
 	clientBefore, err := cpuTime()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	start := time.Now()
 	times, err := run(duration)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return 0, fmt.Errorf("%s: %w", name, err)
 	}
 	took := time.Since(start)
 	clientAfter, err := cpuTime()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	serverAfter, err := serverCPU(list[0])
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return 0, fmt.Errorf("%s: %w", name, err)
 	}
 	slices.Sort(times)
 	n := time.Duration(len(times))
-	fmt.Printf("%-9s %7.0f reviews/s  p50 %8v  p99 %8v  CPU per review: server %v, client %v  (%d reviews, %d clients)\n",
+	fmt.Printf("%-14s %7.0f reviews/s  p50 %8v  p99 %8v  CPU per review: server %v, client %v  (%d reviews, %d clients)\n",
 		name, float64(n)/took.Seconds(), times[n/2].Round(time.Microsecond), times[n*99/100].Round(time.Microsecond),
 		((serverAfter - serverBefore) / n).Round(time.Microsecond), ((clientAfter - clientBefore) / n).Round(time.Microsecond), n, clients)
+	return float64(n) / took.Seconds(), nil
+}
+
+// reviews returns bodies, which are generated before they are measured.
+func reviews() [][]byte {
+	bodies := make([][]byte, 100)
+	for i := range bodies {
+		bodies[i] = review(i)
+	}
+	return bodies
+}
+
+// ask sends a review and checks that the answer has a patch.
+func ask(c client, path string, body []byte) error {
+	answer, err := c.post(path, body)
+	if err != nil {
+		return err
+	}
+	if len(answer) < 1000 || !bytes.Contains(answer[:200], []byte(`"allowed":true`)) {
+		return fmt.Errorf("the answer is %s", answer)
+	}
 	return nil
+}
+
+// compare measures reviews and echoes in turn, and prints the ratio of their rates.
+func compare(name string, s *server, duration time.Duration, clients int, dial func(*server) (client, error)) error {
+	var reviewed, echoed float64
+	const turns = 3
+	for range turns {
+		echoes, err := load(name+" echo", echoPath, s, duration/turns, clients, dial)
+		if err != nil {
+			return err
+		}
+		answers, err := load(name, injectPath, s, duration/turns, clients, dial)
+		if err != nil {
+			return err
+		}
+		reviewed, echoed = reviewed+answers, echoed+echoes
+	}
+	fmt.Printf("%-14s %7.2f reviews for each echo\n", name, reviewed/echoed)
+	return nil
+}
+
+// apart measures reviews that each have a connection of their own.
+func apart(s *server, n int) error {
+	bodies := reviews()
+	var times []time.Duration
+	for i := range n {
+		start := time.Now()
+		c, err := dialHTTP1(s)
+		if err != nil {
+			return err
+		}
+		if err := ask(c, injectPath, bodies[i%len(bodies)]); err != nil {
+			return err
+		}
+		times = append(times, time.Since(start))
+		if err := c.(*http1).connection.Close(); err != nil {
+			return err
+		}
+	}
+	printTimes("own connection", times)
+	return nil
+}
+
+// pace measures reviews at a fixed rate over one connection.
+func pace(s *server, every, duration time.Duration) error {
+	c, err := dialHTTP2(s)
+	if err != nil {
+		return err
+	}
+	bodies := reviews()
+	var times []time.Duration
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for begun := time.Now(); time.Since(begun) < duration; <-tick.C {
+		start := time.Now()
+		if err := ask(c, injectPath, bodies[len(times)%len(bodies)]); err != nil {
+			return err
+		}
+		times = append(times, time.Since(start))
+	}
+	printTimes(fmt.Sprintf("one in %s", every), times)
+	return nil
+}
+
+func printTimes(name string, times []time.Duration) {
+	slices.Sort(times)
+	n := len(times)
+	fmt.Printf("%-14s p50 %8v  p99 %8v  longest %8v  (%d reviews)\n", name, times[n/2].Round(time.Microsecond),
+		times[n*99/100].Round(time.Microsecond), times[n-1].Round(time.Microsecond), n)
 }
 
 func serverCPU(c client) (time.Duration, error) {
@@ -123,7 +210,7 @@ func dialHTTP1(s *server) (client, error) {
 	return &http1{connection: connection, reader: bufio.NewReaderSize(connection, 16<<10)}, nil
 }
 
-func (c *http1) post(body []byte) ([]byte, error) {
+func (c *http1) post(path string, body []byte) ([]byte, error) {
 	c.request = fmt.Appendf(c.request[:0], "POST %s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, len(body))
 	c.request = append(c.request, body...)
 	return c.send()
@@ -180,7 +267,7 @@ func dialHTTP2(s *server) (client, error) {
 	return &http2{client: &http.Client{Transport: transport}, url: "https://" + s.address}, nil
 }
 
-func (c *http2) post(body []byte) ([]byte, error) {
+func (c *http2) post(path string, body []byte) ([]byte, error) {
 	r, err := http.NewRequest(http.MethodPost, c.url+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err

@@ -1,5 +1,6 @@
 // Command bench measures the admission webhook as an API server uses it: over HTTPS
-// with keep-alive, by HTTP/1.1 and by HTTP/2, from a client on the same machine; and
+// with keep-alive, by HTTP/1.1 and by HTTP/2, from a client on the same machine, beside a
+// handler that only reads the same reviews and writes the same answers; and
 // its memory over many reviews. It uses only the loopback interface and ends by itself.
 package main
 
@@ -14,11 +15,12 @@ import (
 
 func main() {
 	reviews := flag.Int("n", 1_000_000, "reviews to answer in this process for the measurement of memory")
-	duration := flag.Duration("duration", 5*time.Second, "time for each protocol over HTTPS")
+	duration := flag.Duration("duration", 6*time.Second, "time for reviews by each protocol over HTTPS, and as long for echoes")
+	roll := flag.Duration("roll", 30*time.Second, "time for reviews of 100 pods a minute")
 	clients := flag.Int("clients", 4, "number of concurrent clients")
 	serve := flag.Bool("serve", false, "be the server for another bench process, until the standard input ends")
 	flag.Parse()
-	run := func() error { return measure(*duration, *clients, *reviews) }
+	run := func() error { return measure(*duration, *roll, *clients, *reviews) }
 	if *serve {
 		run = serveReviews
 	}
@@ -28,15 +30,17 @@ func main() {
 	}
 }
 
-func measure(duration time.Duration, clients, reviews int) error {
+func measure(duration, roll time.Duration, clients, reviews int) error {
 	if duration > 0 {
 		server, err := startServer()
 		if err != nil {
 			return err
 		}
 		err = errors.Join(
-			load("HTTP/1.1", server, duration, clients, dialHTTP1),
-			load("HTTP/2", server, duration, clients, dialHTTP2),
+			compare("HTTP/1.1", server, duration, clients, dialHTTP1),
+			compare("HTTP/2", server, duration, clients, dialHTTP2),
+			apart(server, 300),
+			pace(server, time.Minute/100, roll),
 			server.stop())
 		if err != nil {
 			return err

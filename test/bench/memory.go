@@ -29,7 +29,7 @@ func watchMemory(reviews, clients int) error {
 		var group errgroup.Group
 		for range clients {
 			group.Go(func() error {
-				r, err := http.NewRequest(http.MethodPost, path, nil)
+				r, err := http.NewRequest(http.MethodPost, injectPath, nil)
 				if err != nil {
 					return err
 				}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
@@ -34,6 +36,22 @@ func serveReviews() error {
 	}
 	mux := http.NewServeMux()
 	webhook.Mount(mux)
+	var answer recorder
+	request, err := http.NewRequest(http.MethodPost, injectPath, bytes.NewReader(review(0)))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	webhook.ServeHTTP(&answer, request)
+	mux.HandleFunc(echoPath, func(rw http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadAll(r.Body); err != nil {
+			http.Error(rw, err.Error(), http.StatusBadRequest)
+			return
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		rw.Header().Set("Content-Length", strconv.Itoa(answer.Len()))
+		_, _ = rw.Write(answer.Bytes())
+	})
 	mux.HandleFunc(cpuPath, func(rw http.ResponseWriter, _ *http.Request) {
 		used, err := cpuTime()
 		if err != nil {
@@ -70,6 +88,12 @@ func serveReviews() error {
 	}
 	return nil
 }
+
+// recorder keeps the body of an answer.
+type recorder struct{ bytes.Buffer }
+
+func (*recorder) Header() http.Header { return http.Header{} }
+func (*recorder) WriteHeader(int)     {}
 
 // server is a server in another process.
 type server struct {
