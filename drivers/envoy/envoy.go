@@ -30,8 +30,20 @@ var (
 	// bootstrap is Envoy's initial configuration. The agent substitutes environment
 	// variables of the container for ${NAME}.
 	//go:embed bootstrap.yaml
-	bootstrap string
+	commented string
+	bootstrap = withoutComments(commented)
 )
+
+// withoutComments returns YAML without the lines that are comments: each pod has a copy of it.
+func withoutComments(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
 
 func init() { sidecar.Register(name, Driver{}) }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -42,11 +43,13 @@ type Webhook struct {
 	metrics  *Metrics
 	log      *slog.Logger
 	intake   *intake
+	// answers holds idle buffers.
+	answers sync.Pool
 }
 
 // NewWebhook returns the webhook of an injector.
 func NewWebhook(injector *Injector, metrics *Metrics, log *slog.Logger) *Webhook {
-	return &Webhook{injector: injector, metrics: metrics, log: log, intake: newIntake()}
+	return &Webhook{injector: injector, metrics: metrics, log: log, intake: newIntake(), answers: sync.Pool{New: func() any { return new(bytes.Buffer) }}}
 }
 
 // Mount adds the webhook to a mux, which may serve other things too.
@@ -122,15 +125,17 @@ func (w *Webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), timeout(r))
 	defer cancel()
 	out := review{APIVersion: in.APIVersion, Kind: in.Kind, Response: w.answer(ctx, in.Request)}
-	answer, err := jsonv2.Marshal(&out)
-	if err != nil {
+	buffer := w.answers.Get().(*bytes.Buffer)
+	defer w.answers.Put(buffer)
+	buffer.Reset()
+	if err := jsonv2.MarshalWrite(buffer, &out); err != nil {
 		w.log.Error("an answer could not be encoded", "uid", in.Request.UID, "error", err)
 		http.Error(rw, "encoding the answer: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	rw.Header().Set("Content-Type", "application/json")
-	rw.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-	if _, err := rw.Write(answer); err != nil {
+	rw.Header().Set("Content-Length", strconv.Itoa(buffer.Len()))
+	if _, err := rw.Write(buffer.Bytes()); err != nil {
 		w.log.Warn("an answer could not be sent", "uid", in.Request.UID, "error", err)
 	}
 }
@@ -279,9 +284,13 @@ func shorten(s string, limit int) string {
 	return strings.ToValidUTF8(s[:limit-3], "") + "..."
 }
 
+// patchSize is the size of most patches in bytes.
+const patchSize = 12 << 10
+
 // MarshalPatch returns the operations as a JSON patch document.
 func MarshalPatch(ops []Operation) ([]byte, error) {
 	var b bytes.Buffer
+	b.Grow(patchSize)
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(ops); err != nil {

@@ -342,12 +342,13 @@ func EnvValue(v any) (string, error) {
 // escapeDollars writes dollar signs that do not begin "${" as \u0024, so that the kubelet does not
 // expand them. It can be applied to a whole JSON text: dollar signs occur only in its strings.
 func escapeDollars(text string) string {
+	if !strings.Contains(text, "$") {
+		return text
+	}
 	var b strings.Builder
+	b.Grow(len(text) + 16)
 	for {
 		before, after, found := strings.Cut(text, "$")
-		if !found && b.Len() == 0 {
-			return text
-		}
 		b.WriteString(before)
 		switch {
 		case !found:

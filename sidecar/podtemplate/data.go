@@ -16,6 +16,8 @@ type data struct {
 	agent *agentspec.Spec
 	// kept holds the values to which a keptValue is an index.
 	kept []string
+	// specs remember what the specs of earlier pods became.
+	specs *specs
 	// marks is set if the values are the marks of their sources.
 	marks bool
 
@@ -149,7 +151,7 @@ func (d *data) agentSpec() (string, error) {
 		}
 		spec.Drain = &drain
 	}
-	return agentspec.EnvValue(spec)
+	return d.specs.value(&spec)
 }
 
 // keep returns the value in a form that can only be printed, as a short placeholder.

@@ -37,6 +37,8 @@ type Template struct {
 	// that differ only in values is decoded once.
 	read map[string]*corev1.Pod
 
+	specs specs
+
 	// work holds idle workspaces.
 	work sync.Pool
 }
@@ -82,6 +84,7 @@ func (t *Template) render(d *data) (*corev1.Pod, error) {
 }
 
 func (t *Template) rendered(d *data) (*corev1.Pod, error) {
+	d.specs = &t.specs
 	var shared *corev1.Pod
 	var values []string
 	var err error
