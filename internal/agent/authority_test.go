@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
@@ -133,6 +134,17 @@ type signingService struct {
 	server *grpc.Server
 	// reports are the received reports about the proxy.
 	reports []*identityv1.ReportRequest
+	// exchanges are the key exchanges of the latest connections, by method.
+	exchanges map[string]tls.CurveID
+}
+
+// connected records the key exchange of a call. The caller holds mu.
+func (s *signingService) connected(ctx context.Context, method string) {
+	from, _ := peer.FromContext(ctx)
+	if s.exchanges == nil {
+		s.exchanges = make(map[string]tls.CurveID)
+	}
+	s.exchanges[method] = from.AuthInfo.(credentials.TLSInfo).State.CurveID
 }
 
 const controllerHost = "outrigger-controller.osm-system.svc"
@@ -180,9 +192,10 @@ func (s *signingService) asked() []string {
 	return append([]string(nil), s.tokens...)
 }
 
-func (s *signingService) Report(_ context.Context, r *identityv1.ReportRequest) (*identityv1.ReportResponse, error) {
+func (s *signingService) Report(ctx context.Context, r *identityv1.ReportRequest) (*identityv1.ReportResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.connected(ctx, "Report")
 	s.reports = append(s.reports, r)
 	return &identityv1.ReportResponse{}, nil
 }
@@ -200,6 +213,7 @@ func (s *signingService) lastReport() (*identityv1.ReportRequest, int) {
 func (s *signingService) Sign(ctx context.Context, r *identityv1.SignRequest) (*identityv1.SignResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.connected(ctx, "Sign")
 	md, _ := metadata.FromIncomingContext(ctx)
 	s.tokens = append(s.tokens, md.Get("authorization")...)
 	if s.refuse != nil {

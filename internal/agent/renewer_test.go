@@ -4,8 +4,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -64,6 +66,23 @@ func TestIdentityFiles(t *testing.T) {
 	}
 	if got, want := p.metric("outrigger_agent_certificate_expiry_timestamp_seconds"), leaf.NotAfter.Unix(); got != strconv.FormatInt(want, 10) {
 		t.Errorf("the metric says that the certificate ends at %s, want %d", got, want)
+	}
+}
+
+// TestKeyExchange checks that a signing request is cheap for the controller, and that a report,
+// which may quote the proxy's output, is protected like other traffic.
+func TestKeyExchange(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.spec.Command = []string{"no-such-proxy"}
+	p.serve()
+	p.start()
+	p.until("reported", func() bool { r, _ := p.service.lastReport(); return r != nil })
+	got := make(map[string]tls.CurveID)
+	p.service.set(func() { maps.Copy(got, p.service.exchanges) })
+	want := map[string]tls.CurveID{"Sign": tls.CurveP256, "Report": tls.X25519MLKEM768}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("key exchanges (-want +got):\n%s", diff)
 	}
 }
 

@@ -108,7 +108,7 @@ func (s *signer) reportWith(store *store) func(context.Context, *identityv1.Repo
 		}
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
-		return s.call(ctx, roots.Pool(), func(ctx context.Context, client identityv1.IdentityClient) error {
+		return s.call(ctx, roots.Pool(), nil, func(ctx context.Context, client identityv1.IdentityClient) error {
 			_, err := client.Report(ctx, report)
 			return err
 		})

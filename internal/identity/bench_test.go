@@ -1,9 +1,15 @@
 package identity_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
 	"net"
+	"os"
+	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -47,49 +53,115 @@ func (a *addresses) next() *net.TCPAddr {
 	return &net.TCPAddr{IP: net.IPv4(127, 1+byte(*a>>16), byte(*a>>8), byte(*a))}
 }
 
-// BenchmarkIssue measures the cost of one certificate without gRPC and TLS: checking the
-// token and the request, signing with the own CA, and verifying the chain. The limit is
-// 1 ms of processor time.
-func BenchmarkIssue(b *testing.B) {
-	key := loadTokenKey(b, b.TempDir())
-	service, err := identity.NewService(identity.ServiceOptions{Manager: run(b, identity.Options{}, newCA(b, "a")), Reviewer: key})
+// signInProcess returns a function that obtains a certificate without gRPC and TLS.
+func signInProcess(t testing.TB) func() {
+	t.Helper()
+	key := loadTokenKey(t, t.TempDir())
+	service, err := identity.NewService(identity.ServiceOptions{Manager: run(t, identity.Options{}, newCA(t, "a")), Reviewer: key})
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	csr, _ := request(b, shopper)
-	ctx := metadata.NewIncomingContext(b.Context(), metadata.Pairs("authorization", "Bearer "+mint(b, key, claims(shopper))))
+	csr, _ := request(t, shopper)
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer "+mint(t, key, claims(shopper))))
 	from := new(addresses)
-	report(b, func() {
+	return func() {
 		ctx := peer.NewContext(ctx, &peer.Peer{Addr: from.next()})
 		if _, err := service.Sign(ctx, &identityv1.SignRequest{Csr: csr}); err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
-	})
+	}
 }
 
-// BenchmarkCall measures an agent's call on a new connection. The processor time includes
-// both ends.
-func BenchmarkCall(b *testing.B) {
-	key := loadTokenKey(b, b.TempDir())
-	s := serve(b, identity.ServiceOptions{Manager: run(b, identity.Options{}, newCA(b, "a")), Reviewer: key})
-	csr, _ := request(b, shopper)
-	ctx := bearer(b.Context(), mint(b, key, claims(shopper)))
-	config := &tls.Config{ServerName: serverName, RootCAs: pool(b, s.manager.TrustBundle())}
+// TestSignAllocations bounds what a certificate costs: checking the token and the request,
+// and signing with the own CA. Verifying the new certificate's chain too would exceed it.
+func TestSignAllocations(t *testing.T) {
+	const most = 600
+	if allocations := testing.AllocsPerRun(200, signInProcess(t)); allocations > most {
+		t.Errorf("a certificate takes %.0f allocations, want at most %d", allocations, most)
+	}
+}
+
+// BenchmarkIssue measures the cost of one certificate without gRPC and TLS: checking the
+// token and the request, and signing with the own CA.
+func BenchmarkIssue(b *testing.B) { report(b, signInProcess(b)) }
+
+// agents are agents in a process of their own, which renew their certificates one after the
+// other, each over a new connection.
+type agents struct {
+	Address, Token string
+	Roots, CSR     []byte
+	Count          int
+	// Exchange is the key exchange; empty for package tls's default.
+	Exchange []tls.CurveID
+}
+
+// asAgents is the environment variable that makes the test binary such a process.
+const asAgents = "OUTRIGGER_TEST_AGENTS"
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(asAgents); text != "" {
+		var a agents
+		if err := cmp.Or(json.Unmarshal([]byte(text), &a), a.renew()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func (a *agents) renew() error {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(a.Roots)
+	config := &tls.Config{ServerName: serverName, RootCAs: roots, CurvePreferences: a.Exchange}
 	from := new(addresses)
-	report(b, func() {
-		dialer := net.Dialer{LocalAddr: from.next()}
-		conn, err := grpc.NewClient("passthrough:///"+s.address, grpc.WithTransportCredentials(credentials.NewTLS(config)),
-			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-				return dialer.DialContext(ctx, "tcp", address)
-			}))
-		if err != nil {
-			b.Fatal(err)
+	for range a.Count {
+		if err := call(bearer(context.Background(), a.Token), a.Address, from.next(), config, a.CSR); err != nil {
+			return err
 		}
-		if _, err := identityv1.NewIdentityClient(conn).Sign(ctx, &identityv1.SignRequest{Csr: csr}); err != nil {
-			b.Fatal(err)
-		}
-		if err := conn.Close(); err != nil {
-			b.Fatal(err)
-		}
-	})
+	}
+	return nil
+}
+
+// call obtains a certificate over a new connection.
+func call(ctx context.Context, address string, from net.Addr, config *tls.Config, csr []byte) error {
+	dialer := net.Dialer{LocalAddr: from}
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(config)),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", address)
+		}))
+	if err != nil {
+		return err
+	}
+	_, err = identityv1.NewIdentityClient(conn).Sign(ctx, &identityv1.SignRequest{Csr: csr})
+	return cmp.Or(err, conn.Close())
+}
+
+// BenchmarkRenewal measures an agent's call on a new connection. The processor time is that
+// of the signing service alone.
+func BenchmarkRenewal(b *testing.B) {
+	for _, tt := range []struct {
+		name     string
+		exchange []tls.CurveID
+	}{{"P-256", []tls.CurveID{tls.CurveP256}}, {"default exchange", nil}} {
+		b.Run(tt.name, func(b *testing.B) {
+			key := loadTokenKey(b, b.TempDir())
+			s := serve(b, identity.ServiceOptions{Manager: run(b, identity.Options{}, newCA(b, "a")), Reviewer: key})
+			csr, _ := request(b, shopper)
+			text, err := json.Marshal(agents{s.address, mint(b, key, claims(shopper)), s.manager.TrustBundle(), csr, b.N, tt.exchange})
+			if err != nil {
+				b.Fatal(err)
+			}
+			process := exec.Command(os.Args[0])
+			process.Env = append(os.Environ(), asAgents+"="+string(text))
+			process.Stderr = os.Stderr
+			b.ReportAllocs()
+			begin := cpu(b)
+			b.ResetTimer()
+			if err := process.Run(); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric((cpu(b)-begin).Seconds()*1000/float64(b.N), "cpu-ms/op")
+		})
+	}
 }

@@ -189,9 +189,8 @@ func Renewal(now, end time.Time) time.Time {
 
 // SameKey compares public keys of any kind that crypto/x509 reads.
 func SameKey(a, b any) bool {
-	x, err1 := x509.MarshalPKIXPublicKey(a)
-	y, err2 := x509.MarshalPKIXPublicKey(b)
-	return err1 == nil && err2 == nil && bytes.Equal(x, y)
+	key, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && key.Equal(b)
 }
 
 // Fingerprint returns the SHA-256 of a certificate in hexadecimal digits.

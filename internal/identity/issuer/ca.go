@@ -8,6 +8,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -35,6 +36,8 @@ type CA struct {
 	intermediates []*x509.Certificate
 	root          *x509.Certificate
 	roots         *x509.CertPool
+	// constrained is set if a certificate of the chain limits the names below it.
+	constrained bool
 	// notAfter is the earliest expiry in the chain.
 	notAfter time.Time
 }
@@ -118,7 +121,35 @@ func fromPEM(certPEM, keyPEM []byte) (*CA, error) {
 	}
 	ca.root, ca.intermediates = chain[len(chain)-1], chain[:len(chain)-1]
 	ca.notAfter = pki.End(chain)
-	return ca, nil
+	ca.constrained = slices.ContainsFunc(chain, hasNameConstraints)
+	return ca, ca.tryOut()
+}
+
+// hasNameConstraints reports whether a certificate has the extension of RFC 5280, section
+// 4.2.1.10.
+func hasNameConstraints(c *x509.Certificate) bool {
+	return slices.ContainsFunc(c.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(oidNameConstraints) })
+}
+
+var oidNameConstraints = asn1.ObjectIdentifier{2, 5, 29, 30}
+
+// tryOut signs a certificate that is never used, and verifies it. Without name constraints
+// the CA's other certificates then verify too as long as its chain is valid, because package
+// x509 checks each new signature.
+func (ca *CA) tryOut() error {
+	if ca.constrained {
+		return nil
+	}
+	leaf, err := pki.Sign(&x509.Certificate{
+		SerialNumber: pki.Serial(), Subject: pkix.Name{CommonName: "trial"}, NotBefore: time.Now(), NotAfter: ca.notAfter,
+	}, ca.certificate, ca.key.Public(), ca.key)
+	if err != nil {
+		return fmt.Errorf("signing a certificate: %w", err)
+	}
+	if _, err := verifyChain(append([]*x509.Certificate{leaf}, ca.intermediates...), ca.roots, time.Now()); err != nil {
+		return fmt.Errorf("certificates that it signs do not verify: %w", err)
+	}
+	return nil
 }
 
 func parseKey(keyPEM []byte) (crypto.Signer, error) {
@@ -219,7 +250,10 @@ func (ca *CA) issue(ctx context.Context, req Request) ([]*x509.Certificate, erro
 	if err != nil {
 		return nil, fmt.Errorf("signing the certificate of %q: %w", req.CommonName, err)
 	}
-	// Only verification enforces a CA's name constraints.
-	v, err := verify(req, want, append([]*x509.Certificate{leaf}, ca.intermediates...), ca.roots)
-	return v.chain, err
+	chain := append([]*x509.Certificate{leaf}, ca.intermediates...)
+	if ca.constrained {
+		v, err := verify(req, want, chain, ca.roots)
+		return v.chain, err
+	}
+	return chain, checkLeaf(req, want, leaf, now)
 }

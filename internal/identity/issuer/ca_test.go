@@ -189,6 +189,8 @@ func TestFromPEMRefuses(t *testing.T) {
 	noSign := newAuthority(t, "no sign", ecKey(t), nil, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign })
 	expired := newAuthority(t, "expired", ecKey(t), nil, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
 	early := newAuthority(t, "early", ecKey(t), nil, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) })
+	shallow := newAuthority(t, "shallow", ecKey(t), nil, func(c *x509.Certificate) { c.MaxPathLenZero = true })
+	tooDeep := newAuthority(t, "too deep", ecKey(t), &shallow, nil)
 	email := newAuthority(t, "email", ecKey(t), nil, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageEmailProtection} })
 
 	for name, tt := range map[string]struct {
@@ -210,6 +212,7 @@ func TestFromPEMRefuses(t *testing.T) {
 		"email":         {email.pem(), email.keyPEM(t), "without those for TLS servers and clients"},
 		"noRoot":        {middle.pem(), middle.keyPEM(t), "has no chain to a root; add the intermediates and the root"},
 		"wrongRoot":     {append(middle.pem(), other.pem()...), middle.keyPEM(t), "has no chain to a root"},
+		"tooDeep":       {append(tooDeep.pem(), shallow.pem()...), tooDeep.keyPEM(t), "certificates that it signs do not verify: its certificate does not verify: x509: too many intermediates"},
 		"unrelated":     {append(root.pem(), other.pem()...), root.keyPEM(t), `"CN=other" is not part of the CA's chain`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -239,6 +242,19 @@ func TestCAConstraints(t *testing.T) {
 	}
 	if chain, err := ca.Issue(t.Context(), issuertest.Workload(t)); err == nil || chain != nil || !strings.Contains(err.Error(), "not permitted") {
 		t.Errorf("a name that the CA may not sign: %d certificates, %v", len(chain), err)
+	}
+}
+
+// TestCAConstraintsOfRoot is the same for the constraints of the root.
+func TestCAConstraintsOfRoot(t *testing.T) {
+	root := newAuthority(t, "root", ecKey(t), nil, func(c *x509.Certificate) { c.ExcludedURIDomains = []string{"cluster.local"} })
+	middle := newAuthority(t, "middle", ecKey(t), &root, nil)
+	ca, err := issuer.FromPEM(append(middle.pem(), root.pem()...), middle.keyPEM(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if chain, err := ca.Issue(t.Context(), issuertest.Workload(t)); err == nil || chain != nil || !strings.Contains(err.Error(), "excluded") {
+		t.Errorf("a name that the root excludes: %d certificates, %v", len(chain), err)
 	}
 }
 
