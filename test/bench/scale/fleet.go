@@ -55,12 +55,17 @@ type Order struct {
 	Seconds int `json:",omitempty"`
 	// Clients are the numbers of the clients that are meant; none means all.
 	Clients []int `json:",omitempty"`
+	// Pods are those that start, and Within the time in which they do, for certify.
+	Pods   []Pod         `json:",omitempty"`
+	Within time.Duration `json:",omitempty"`
 }
 
 // The orders.
 const (
 	// doSign obtains certificates for all clients.
 	doSign = "sign"
+	// doCertify lets the agents of other pods obtain certificates, each when its pod starts.
+	doCertify = "certify"
 	// doConnect connects the clients at once and waits until all are served.
 	doConnect = "connect"
 	// doLeave ends the connections of the clients.
@@ -89,6 +94,8 @@ type Report struct {
 	// Took are the durations of the order's steps, sorted: of each client's certificate or of
 	// its first configuration.
 	Took []time.Duration `json:",omitempty"`
+	// Failed counts the attempts to obtain a certificate that were repeated, by their errors.
+	Failed map[string]int64 `json:",omitempty"`
 	// Responses, Resources and Bytes were received since the last report.
 	Responses, Resources, Bytes int64
 	// Resent are those of the Resources that the clients had already, by name. The ones that
@@ -175,6 +182,8 @@ func (f *fleet) obey(o *Order, r *Report) (err error) {
 	switch o.Do {
 	case doSign:
 		r.Took, err = f.sign()
+	case doCertify:
+		r.Took, r.Failed, err = f.certify(o.Pods, o.Within, wait)
 	case doConnect:
 		f.start(clients)
 		r.Took, err = f.await(wait)

@@ -31,6 +31,7 @@ type options struct {
 	proxies int
 	rounds  int
 	roll    time.Duration
+	within  time.Duration
 	json    string
 	// profiles is the folder for profiles; empty for none.
 	profiles string
@@ -50,6 +51,7 @@ func main() {
 	flag.IntVar(&o.proxies, "proxies", 0, "how many proxies are connected at most; 0 for as many as there are services")
 	flag.IntVar(&o.rounds, "rounds", 9, "how often each change is made")
 	flag.DurationVar(&o.roll, "roll", 30*time.Second, "how long pods are replaced, 100 a minute")
+	flag.DurationVar(&o.within, "within", time.Minute, "the time in which all pods start in the scenario "+scenarioCertificates)
 	flag.StringVar(&o.program, "controller", "", "the controller's program; the default is to build it")
 	flag.StringVar(&o.json, "json", "", "file for the results as JSON")
 	flag.StringVar(&o.profiles, "profiles", "", "existing folder for the CPU and heap profiles of each scenario; recording them costs the control plane some CPU")

@@ -102,6 +102,8 @@ type testMesh struct {
 	fleet    *fleetProcess
 	signed   []time.Duration
 	loaded   time.Duration
+	// starting are the pods that start together; nil before they are needed.
+	starting []Pod
 	// undo restores the objects that a scenario has changed.
 	undo []func(context.Context) error
 }

@@ -326,11 +326,23 @@ func each(texts []string, do func(*unstructured.Unstructured) error) error {
 // service, with tokens as the kubelet would obtain them.
 func (c *city) proxies(ctx context.Context, n int, class, audience string) ([]Pod, error) {
 	number := slices.IndexFunc(firstPods(endpoints), func(pod int) bool { return classOf(pod) == class })
+	return c.withTokens(ctx, n, audience, func(i int) (service, pod int) { return i, number })
+}
+
+// allPods returns the pods of all services with their tokens, those of one service apart.
+func (c *city) allPods(ctx context.Context, audience string) ([]Pod, error) {
+	return c.withTokens(ctx, c.services*endpoints, audience, func(i int) (service, pod int) { return i % c.services, i / c.services })
+}
+
+// withTokens returns n pods with tokens as the kubelet would obtain them. The function which
+// returns the numbers of a pod and its service.
+func (c *city) withTokens(ctx context.Context, n int, audience string, which func(i int) (service, pod int)) ([]Pod, error) {
 	pods := make([]Pod, n)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
-	for service := range pods {
+	for i := range pods {
 		group.Go(func() error {
+			service, number := which(i)
 			namespace := namespaceOf(service)
 			pod, err := c.kubernetes.CoreV1().Pods(namespace).Get(ctx, podName(service, number), metav1.GetOptions{})
 			if err != nil {
@@ -344,7 +356,7 @@ func (c *city) proxies(ctx context.Context, n int, class, audience string) ([]Po
 			if err != nil {
 				return err
 			}
-			pods[service] = Pod{
+			pods[i] = Pod{
 				Namespace: namespace, Name: pod.Name, UID: string(pod.UID), ServiceAccount: serviceName(service),
 				Address: addressOf(service, number), Token: token.Status.Token,
 			}

@@ -35,6 +35,9 @@ type Result struct {
 	// took until it was ready.
 	Signed, Started time.Duration
 	Memory          Memory
+	// Certificates is set for scenarios in which pods start. The times are then those of each
+	// pod, from its start until it has its certificate.
+	Certificates *Certificates `json:",omitempty"`
 	// Failed says why the scenario has not ended.
 	Failed string `json:",omitempty"`
 }
@@ -63,6 +66,9 @@ func (r *Result) print() {
 		r.Responses/n, r.Resources/n, r.Bytes/n, r.Memory.Resident>>20, r.Memory.Anonymous>>20, r.Memory.Heap>>20)
 	if r.Started > 0 || r.Signed > 0 {
 		fmt.Printf("%50s started in %s, a certificate in %s\n", "", r.Started.Round(time.Millisecond), r.Signed.Round(10*time.Microsecond))
+	}
+	if r.Certificates != nil {
+		fmt.Printf("%50s %s\n", "", r.Certificates.describe(r.CPU))
 	}
 	switch r.Scenario {
 	case scenarioMemory:

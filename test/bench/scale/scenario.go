@@ -34,6 +34,9 @@ const (
 	scenarioStall     = "stall"
 	scenarioReconnect = "reconnect"
 	scenarioRestart   = "restart"
+
+	scenarioCertificates = "certificates"
+	scenarioAtOnce       = "certificates-at-once"
 )
 
 // scenarios in the order in which they are run. The first connects the proxies.
@@ -49,6 +52,8 @@ var scenarios = []scenario{
 	{scenarioStall, (*testMesh).stall},
 	{scenarioReconnect, (*testMesh).reconnect},
 	{scenarioRestart, (*testMesh).restart},
+	{scenarioCertificates, (*testMesh).certificates},
+	{scenarioAtOnce, (*testMesh).certificatesAtOnce},
 }
 
 func scenarioNames() []string {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"time"
 
@@ -25,16 +25,16 @@ import (
 // sign obtains a certificate for each client from the signing service, each over a
 // connection of its own as agents do, 16 at a time.
 func (f *fleet) sign() ([]time.Duration, error) {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(f.Roots)
-	settings := &tls.Config{RootCAs: roots, ServerName: f.ServerName, MinVersion: tls.VersionTLS12}
+	settings := f.identitySettings()
 	took := make([]time.Duration, len(f.clients))
 	var group errgroup.Group
 	group.SetLimit(16)
 	for i, c := range f.clients {
 		group.Go(func() error {
 			began := time.Now()
-			certificate, err := f.signFor(c, settings)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			defer cancel()
+			certificate, err := f.signFor(ctx, &c.pod, settings, c.dial, grpc.WaitForReady(true))
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.pod.Name, err)
 			}
@@ -49,33 +49,32 @@ func (f *fleet) sign() ([]time.Duration, error) {
 	return took, err
 }
 
-func (f *fleet) signFor(c *sidecar, settings *tls.Config) (*tls.Certificate, error) {
-	identity := mesh.Identity{TrustDomain: "cluster.local", Namespace: c.pod.Namespace, ServiceAccount: c.pod.ServiceAccount}
+// signFor obtains a certificate for a pod over a new connection.
+func (f *fleet) signFor(ctx context.Context, pod *Pod, settings *tls.Config, dial func(context.Context, string) (net.Conn, error), options ...grpc.CallOption) (*tls.Certificate, error) {
+	identity := mesh.Identity{TrustDomain: "cluster.local", Namespace: pod.Namespace, ServiceAccount: pod.ServiceAccount}
 	key, err := pki.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	names := pki.Names{CommonName: identity.CommonName(), Unit: c.pod.UID, URIs: []string{identity.String()}, DNS: []string{identity.DNSName()}}
+	names := pki.Names{CommonName: identity.CommonName(), Unit: pod.UID, URIs: []string{identity.String()}, DNS: []string{identity.DNSName()}}
 	der, err := names.Request(key)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient(f.Identity, grpc.WithTransportCredentials(credentials.NewTLS(settings)), grpc.WithContextDialer(c.dial))
+	conn, err := grpc.NewClient("passthrough:///"+f.Identity, grpc.WithTransportCredentials(credentials.NewTLS(settings)), grpc.WithContextDialer(dial))
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.pod.Token)
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+pod.Token)
 	if f.Istio {
-		chain, err := signByIstio(ctx, conn, der)
+		chain, err := signByIstio(ctx, conn, der, options...)
 		if err != nil {
 			return nil, err
 		}
 		return certificateOf(chain, key)
 	}
-	answer, err := identityv1.NewIdentityClient(conn).Sign(ctx, &identityv1.SignRequest{Csr: der}, grpc.WaitForReady(true))
+	answer, err := identityv1.NewIdentityClient(conn).Sign(ctx, &identityv1.SignRequest{Csr: der}, options...)
 	if err != nil {
 		return nil, err
 	}
@@ -85,11 +84,11 @@ func (f *fleet) signFor(c *sidecar, settings *tls.Config) (*tls.Certificate, err
 // signByIstio asks istiod for a certificate. The request of IstioCertificateService has the
 // certificate request as PEM in its first field, and the answer the certificates, the
 // client's first, in its first field.
-func signByIstio(ctx context.Context, conn *grpc.ClientConn, der []byte) ([]byte, error) {
+func signByIstio(ctx context.Context, conn *grpc.ClientConn, der []byte, options ...grpc.CallOption) ([]byte, error) {
 	csr := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 	request := frame(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), csr))
 	var answer frame
-	err := conn.Invoke(ctx, "/istio.v1.auth.IstioCertificateService/CreateCertificate", request, &answer, grpc.ForceCodecV2(codec{}), grpc.WaitForReady(true))
+	err := conn.Invoke(ctx, "/istio.v1.auth.IstioCertificateService/CreateCertificate", request, &answer, append(options, grpc.ForceCodecV2(codec{}))...)
 	if err != nil {
 		return nil, err
 	}
