@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -79,7 +80,7 @@ func newCluster(from Cluster, o *Options, metrics prometheus.Registerer) (*clust
 	if c.facts, err = kube.New(config, kube.Options{Namespace: o.Mesh.Namespace, MeshConfigName: o.Mesh.Config, Cache: c.cache, Log: o.Log}); err != nil {
 		return nil, err
 	}
-	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+	if c.client, err = kubernetes.NewForConfig(binary(config)); err != nil {
 		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	if c.keeps, err = newClusterRoots(config, c.client, o); err != nil {
@@ -91,6 +92,15 @@ func newCluster(from Cluster, o *Options, metrics prometheus.Registerer) (*clust
 	c.live = meshconfig.Follow(c.facts, c.resolver)
 	c.missed = c.newMissed(from.TemplateConfigMap)
 	return c, nil
+}
+
+// binary returns a configuration of clients that exchange built-in objects with the API server
+// as Protocol Buffers. In JSON, a token's review and its pod would cost as much as signing.
+func binary(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return config
 }
 
 func (c *cluster) settings() *source.Live { return c.live }

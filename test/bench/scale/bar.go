@@ -39,6 +39,9 @@ var bars = []bar{
 	{"all proxies connect without any configuration, permissive: the longest wait of one", "10 s", within("permissive", scenarioConnect, maxOf, 10*time.Second)},
 	{"all proxies come back at once, by policy: the longest wait of one", "10 s", within("policy", scenarioReconnect, maxOf, 10*time.Second)},
 	{"all proxies come back at once, permissive: the longest wait of one", "10 s", within("permissive", scenarioReconnect, maxOf, 10*time.Second)},
+	{"10,000 pods start within a minute: the longest wait for a certificate", "10 s", within("policy", scenarioCertificates, maxOf, 10*time.Second)},
+	{"the same: attempts that failed", "0", failedAttempts(scenarioCertificates)},
+	{"10,000 pods start at once: the longest wait for a certificate", "2 min", within("policy", scenarioAtOnce, maxOf, 2*time.Minute)},
 	{"a proxy that does not read, permissive: memory", "256 KiB", atMost("permissive", scenarioStall, func(r *Result) int64 { return r.Held }, 256<<10)},
 	{"the same: until the others have a change, against that when all read", "1.5 times", undisturbed},
 }
@@ -91,6 +94,17 @@ func nothing(mode, scenario string) func([]Result) (string, bool, bool) {
 			return "", false, false
 		}
 		return fmt.Sprint(r.Resent), r.Resent == 0, true
+	}
+}
+
+func failedAttempts(scenario string) func([]Result) (string, bool, bool) {
+	return func(results []Result) (string, bool, bool) {
+		r := resultOf(results, "policy", scenario)
+		if r == nil {
+			return "", false, false
+		}
+		n := r.Certificates.failedAttempts()
+		return fmt.Sprint(n), n == 0, true
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/outrigger-mesh/outrigger/test/bench/page"
 )
@@ -85,7 +86,11 @@ var pageTables = []table{
 	{"Connections: the median of the proxies' waits, the longest of them, from the start until all are served, CPU, bytes to all proxies, resources sent again", []string{scenarioConnect, scenarioReconnect, scenarioRestart}, func(r *Result) string {
 		return join(page.Duration(r.Median), page.Duration(r.Max), page.Duration(r.All), page.Duration(r.CPU), page.Size(r.Bytes), fmt.Sprint(r.Resent))
 	}},
-	{"Memory of the process: anonymous, resident; for `memory` and `stall` also that of one proxy", []string{scenarioIdle, scenarioConnect, scenarioMemory, scenarioRoll, scenarioStall}, func(r *Result) string {
+	{"Certificates for all pods: the median of the pods' waits, the longest of them, CPU of the controller and of the API server for each certificate, attempts that failed and were repeated", []string{scenarioCertificates, scenarioAtOnce}, func(r *Result) string {
+		c := r.Certificates
+		return join(page.Duration(r.Median), page.Duration(r.Max), page.Duration(r.CPU/time.Duration(c.Pods)), page.Duration(c.APIServer/time.Duration(c.Pods)), fmt.Sprint(c.failedAttempts()))
+	}},
+	{"Memory of the process: anonymous, resident; for `memory` and `stall` also that of one proxy", []string{scenarioIdle, scenarioConnect, scenarioMemory, scenarioRoll, scenarioStall, scenarioAtOnce}, func(r *Result) string {
 		cells := []string{mebibytes(r.Memory.Anonymous), mebibytes(r.Memory.Resident)}
 		if r.Scenario == scenarioMemory || r.Scenario == scenarioStall {
 			cells = append(cells, kibibytes(r.Held))
