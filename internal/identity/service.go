@@ -32,12 +32,17 @@ import (
 // so an address may have a burst of maxRefusals refused calls and refusalsPerSecond after
 // that. A granted call counts as a sixteenth of a refused one, because many pods may share
 // an address, and so does one that failed because the API server or issuer was unavailable.
+//
+// When many pods start at once, a connection that has a place keeps it for long enough to be
+// served; agents that get none try again. A place that others take away has been a handshake
+// and perhaps a review in vain.
 const (
 	maxMessage    = 64 << 10
 	maxHeaders    = 32 << 10
 	maxToken      = 16 << 10
 	maxStreams    = 8
 	maxAtOnce     = 256
+	maxConns      = 1024
 	maxRefusals   = 32
 	maxAddresses  = 4096
 	callTimeout   = 30 * time.Second
@@ -61,8 +66,8 @@ type ServiceOptions struct {
 	// Member returns an error that wraps ErrNotMember if a workload is not in the mesh.
 	// Other errors should be retried. Nil means that all workloads are members.
 	Member func(ctx context.Context, w Workload) error
-	// MaxConnections limits concurrent connections; 0 means 4,096. One address may have a
-	// sixteenth of them.
+	// MaxConnections limits concurrent connections; 0 means 1,024, which take about 80 KiB
+	// each. One address may have a sixteenth of them.
 	MaxConnections int
 	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
@@ -93,7 +98,7 @@ func NewService(options ServiceOptions) (*Service, error) {
 		options.Member = func(context.Context, Workload) error { return nil }
 	}
 	if options.MaxConnections <= 0 {
-		options.MaxConnections = 4096
+		options.MaxConnections = maxConns
 	}
 	options.Log = cmp.Or(options.Log, slog.Default())
 	s := &Service{
@@ -137,10 +142,9 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime, PermitWithoutStream: true}),
 	)
 	identityv1.RegisterIdentityServer(server, s)
+	places := limit.NewShare[netip.Addr](s.options.MaxConnections, s.options.MaxConnections/16).Keep(setUpTimeout)
 	served := make(chan error, 1)
-	go func() {
-		served <- server.Serve(limit.Listener(listener, limit.NewShare[netip.Addr](s.options.MaxConnections, s.options.MaxConnections/16), s.refused.Inc))
-	}()
+	go func() { served <- server.Serve(limit.Listener(listener, places, s.refused.Inc)) }()
 	select {
 	case err := <-served:
 		if err != nil {

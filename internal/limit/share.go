@@ -3,6 +3,7 @@ package limit
 import (
 	"container/list"
 	"sync"
+	"time"
 )
 
 // Share divides a capacity among keys, such as places for connections among addresses.
@@ -11,6 +12,7 @@ import (
 // everything. It is safe for concurrent use.
 type Share[K comparable] struct {
 	all, each int
+	tenure    time.Duration
 
 	mu    sync.Mutex
 	taken int
@@ -31,6 +33,7 @@ type Place[K comparable] struct {
 	key   K
 	taken int
 	turn  uint64
+	since time.Time
 	// yield is called when the place is lost to another key.
 	yield func()
 	at    *list.Element
@@ -39,6 +42,15 @@ type Place[K comparable] struct {
 // NewShare returns a Share with limits for the total and for each key, both at least 1.
 func NewShare[K comparable](all, each int) *Share[K] {
 	return &Share[K]{all: max(all, 1), each: max(each, 1), by: make(map[K]*holding[K])}
+}
+
+// Keep returns the Share with a rule for keys that have equally much: they take turns, but a
+// place is kept for at least d. It is for servers whose clients need a place for a short time,
+// and would all have to begin again if they took turns at once. It must be called before the
+// Share is used.
+func (s *Share[K]) Keep(d time.Duration) *Share[K] {
+	s.tenure = d
+	return s
 }
 
 // Take takes n for the key. It returns false if the key would exceed its limit, or if
@@ -50,7 +62,7 @@ func (s *Share[K]) Take(key K, n int, yield func()) (*Place[K], bool) {
 	var p *Place[K]
 	if ok {
 		s.turn++
-		p = &Place[K]{share: s, key: key, turn: s.turn, yield: yield}
+		p = &Place[K]{share: s, key: key, turn: s.turn, since: time.Now(), yield: yield}
 		h := s.by[key]
 		if h == nil {
 			h = &holding[K]{}
@@ -140,6 +152,9 @@ func (s *Share[K]) makeRoom(key K, n int) (yields []func(), ok bool) {
 		}
 		// The latest place has made the least progress.
 		last := has.last.Value.(*Place[K])
+		if has.taken == mine && time.Since(last.since) < s.tenure {
+			return nil, false
+		}
 		leaving = append(leaving, last)
 		free += last.taken
 		if kept == nil {

@@ -1,6 +1,10 @@
 package limit
 
-import "testing"
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 // TestShare has one key take everything before others come.
 func TestShare(t *testing.T) {
@@ -96,4 +100,30 @@ func TestNobodyYieldsInVain(t *testing.T) {
 	if !other.More(2) || yielded != 1 || s.Taken() != 10 {
 		t.Errorf("%d places have yielded, and %d are taken, want 1 and 10", yielded, s.Taken())
 	}
+}
+
+// TestKeep has keys with equally much wait for each other's places.
+func TestKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewShare[string](3, 2).Keep(time.Minute)
+		yielded := ""
+		take := func(key string) bool {
+			_, ok := s.Take(key, 1, func() { yielded += key })
+			return ok
+		}
+		if !take("a") || !take("b") || !take("b") {
+			t.Fatal("there is no room")
+		}
+		if !take("c") || yielded != "b" {
+			t.Errorf("from %q a place was taken, want one from b, which had two", yielded)
+		}
+		time.Sleep(time.Minute - 1)
+		if take("d") || yielded != "b" {
+			t.Errorf("before the end of their time, %q have yielded", yielded)
+		}
+		time.Sleep(1)
+		if !take("d") || yielded != "ba" {
+			t.Errorf("%q have yielded, want b and then a, whose place was the oldest", yielded)
+		}
+	})
 }

@@ -8,10 +8,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
@@ -86,12 +86,10 @@ func (f *fleet) identitySettings() *tls.Config {
 	return &tls.Config{RootCAs: roots, ServerName: f.ServerName, MinVersion: tls.VersionTLS12}
 }
 
-// kindOf returns what the error of an attempt has in common with those of other pods.
+// kindOf returns what the error of an attempt has in common with those of other pods: its
+// beginning, without addresses.
 func kindOf(err error) string {
 	s := status.Convert(err)
-	message := s.Message()
-	if s.Code() == codes.Unavailable && len(message) > 60 {
-		message = message[:60]
-	}
-	return fmt.Sprintf("%s: %s", s.Code(), message)
+	message, _, _ := strings.Cut(s.Message(), "tcp ")
+	return fmt.Sprintf("%s: %s", s.Code(), message[:min(len(message), 80)])
 }
