@@ -33,8 +33,8 @@ import (
 // that. A granted call counts as a sixteenth of a refused one, because many pods may share
 // an address, and so does one that failed because the API server or issuer was unavailable.
 //
-// When many pods start at once, a connection that has a place keeps it for long enough to be
-// served; agents that get none try again. A place that others take away has been a handshake
+// When many pods start at once, a connection that has a place keeps it for as long as a call may
+// take; agents that get none try again. A place that others take away has been a handshake
 // and perhaps a review in vain.
 const (
 	maxMessage    = 64 << 10
@@ -142,7 +142,7 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime, PermitWithoutStream: true}),
 	)
 	identityv1.RegisterIdentityServer(server, s)
-	places := limit.NewShare[netip.Addr](s.options.MaxConnections, s.options.MaxConnections/16).Keep(setUpTimeout)
+	places := limit.NewShare[netip.Addr](s.options.MaxConnections, s.options.MaxConnections/16).Keep(callTimeout)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(limit.Listener(listener, places, s.refused.Inc)) }()
 	select {
