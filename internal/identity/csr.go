@@ -2,6 +2,7 @@ package identity
 
 import (
 	"cmp"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/x509"
@@ -29,7 +30,7 @@ func CheckCSR(der []byte, identity mesh.Identity, podUID string) (*x509.Certific
 		return nil, fmt.Errorf("%w: it is not a PKCS #10 request in DER: %w", ErrRequest, err)
 	}
 	want := pki.Names{CommonName: identity.CommonName(), Unit: podUID, URIs: []string{identity.String()}, DNS: []string{identity.DNSName()}}
-	if err = cmp.Or(checkKey(csr), pki.CheckRequest(csr, want)); err == nil {
+	if err = cmp.Or(CheckKey(csr.PublicKey), checkAlgorithm(csr), pki.CheckRequest(csr, want)); err == nil {
 		err = csr.CheckSignature()
 	}
 	if err != nil {
@@ -38,14 +39,19 @@ func CheckCSR(der []byte, identity mesh.Identity, podUID string) (*x509.Certific
 	return csr, nil
 }
 
-func checkKey(csr *x509.CertificateRequest) error {
-	key, ok := csr.PublicKey.(*ecdsa.PublicKey)
+// CheckKey returns an error unless a public key is ECDSA on P-256 or P-384.
+func CheckKey(public crypto.PublicKey) error {
+	key, ok := public.(*ecdsa.PublicKey)
 	if !ok {
-		return fmt.Errorf("its key is of type %s, want ECDSA", csr.PublicKeyAlgorithm)
+		return fmt.Errorf("its key is of type %T, want ECDSA", public)
 	}
 	if key.Curve != elliptic.P256() && key.Curve != elliptic.P384() {
 		return fmt.Errorf("its key is on the curve %s, want P-256 or P-384", key.Curve.Params().Name)
 	}
+	return nil
+}
+
+func checkAlgorithm(csr *x509.CertificateRequest) error {
 	switch csr.SignatureAlgorithm {
 	case x509.ECDSAWithSHA256, x509.ECDSAWithSHA384, x509.ECDSAWithSHA512:
 		return nil

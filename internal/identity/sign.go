@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"crypto"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
+	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // Sign checks a certificate request in DER and issues the certificate. The caller must have
@@ -16,6 +18,36 @@ import (
 // leaf first, and the trust bundle, both as PEM, for the wire. The error wraps ErrRequest, or
 // issuer.ErrUnavailable if a retry may help.
 func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trusted []byte, err error) {
+	certificates, now, err := m.sign(ctx, w, issuer.Request{Life: m.life()}, func(id mesh.Identity) (*x509.CertificateRequest, error) {
+		return CheckCSR(csr, id, w.PodUID)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return pki.Encode(certificates...), now.pem, nil
+}
+
+// SignKey issues a certificate for a key of a workload, valid from backdate before now until
+// life after now. The caller must have checked all that Sign's caller must, and that the
+// workload has the private key. It returns the chain, leaf first. The error wraps
+// issuer.ErrUnchanged if the issuer cannot sign for a key alone, ErrRequest if the key is of
+// the wrong kind, or issuer.ErrUnavailable if a retry may help.
+func (m *Manager) SignKey(ctx context.Context, key crypto.PublicKey, w Workload, backdate, life time.Duration) ([]*x509.Certificate, error) {
+	chain, _, err := m.sign(ctx, w, issuer.Request{Life: life, Backdate: backdate}, func(mesh.Identity) (*x509.CertificateRequest, error) {
+		if err := CheckKey(key); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+		}
+		return &x509.CertificateRequest{PublicKey: key}, nil
+	})
+	return chain, err
+}
+
+// Life returns the lifetime of certificates.
+func (m *Manager) Life() time.Duration { return m.life() }
+
+// sign issues a certificate for a workload. The request lacks the names and the CSR, which
+// check returns.
+func (m *Manager) sign(ctx context.Context, w Workload, request issuer.Request, check func(mesh.Identity) (*x509.CertificateRequest, error)) ([]*x509.Certificate, *snapshot, error) {
 	begin := time.Now()
 	now := m.current.Load()
 	if now == nil {
@@ -28,18 +60,14 @@ func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trus
 	if w.PodUID == "" {
 		return nil, nil, errors.New("the pod's UID is unknown")
 	}
-	request, err := CheckCSR(csr, id, w.PodUID)
+	csr, err := check(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	certificates, err := now.signing.Issue(ctx, issuer.Request{
-		CSR:                request,
-		CommonName:         id.CommonName(),
-		OrganizationalUnit: w.PodUID,
-		URI:                id.String(),
-		DNSNames:           []string{id.DNSName()},
-		Life:               m.life(),
-	})
+	request.CSR = csr
+	request.CommonName, request.OrganizationalUnit = id.CommonName(), w.PodUID
+	request.URI, request.DNSNames = id.String(), []string{id.DNSName()}
+	certificates, err := now.signing.Issue(ctx, request)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -51,7 +79,7 @@ func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trus
 	issued.Identity, issued.Pod, issued.PodUID = id.String(), w.Namespace+"/"+w.Pod, w.PodUID
 	m.issued.add(issued)
 	m.metrics.signed(begin)
-	return pki.Encode(certificates...), now.pem, nil
+	return certificates, now, nil
 }
 
 // trusted checks that the bundle has the root of a chain, which a pod may use only then. If

@@ -32,7 +32,10 @@ type Server struct {
 // Run starts etcd and kube-apiserver on free loopback ports and waits until
 // they serve. crdDirs are folders with CustomResourceDefinitions to install. The
 // error is ErrNotBuilt if the programs are missing.
-func Run(crdDirs ...string) (*Server, error) {
+func Run(crdDirs ...string) (*Server, error) { return RunWith(nil, crdDirs...) }
+
+// RunWith is Run with flags of kube-apiserver, by their names without dashes.
+func RunWith(flags map[string]string, crdDirs ...string) (*Server, error) {
 	assets, err := assetsDir()
 	if err != nil {
 		return nil, err
@@ -46,6 +49,9 @@ func Run(crdDirs ...string) (*Server, error) {
 	}
 	// The default has room for 254 services.
 	env.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/14")
+	for name, value := range flags {
+		env.ControlPlane.GetAPIServer().Configure().Set(name, value)
+	}
 	config, err := env.Start()
 	if err != nil {
 		// One of the two programs may have started.
@@ -96,11 +102,26 @@ func Start(t testing.TB) *rest.Config {
 // StartServer is like Start but returns the Server.
 func StartServer(t testing.TB) *Server {
 	t.Helper()
+	return StartWith(t, nil)
+}
+
+// PodCertificates are the flags with which Kubernetes 1.36 serves PodCertificateRequests and
+// ClusterTrustBundles. Later releases serve them without flags.
+func PodCertificates() map[string]string {
+	return map[string]string{
+		"feature-gates":  "PodCertificateRequest=true,ClusterTrustBundle=true,ClusterTrustBundleProjection=true",
+		"runtime-config": "certificates.k8s.io/v1beta1/podcertificaterequests=true,certificates.k8s.io/v1beta1/clustertrustbundles=true",
+	}
+}
+
+// StartWith is StartServer with flags of kube-apiserver, as for RunWith.
+func StartWith(t testing.TB, flags map[string]string) *Server {
+	t.Helper()
 	gateway, err := GatewayCRDs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := Run(filepath.Join(root(), "charts", "outrigger", "crds"), gateway)
+	server, err := RunWith(flags, filepath.Join(root(), "charts", "outrigger", "crds"), gateway)
 	if errors.Is(err, ErrNotBuilt) && os.Getenv("CI") == "" {
 		t.Skip("SKIPPED:", err)
 	}

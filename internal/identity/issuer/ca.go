@@ -1,6 +1,7 @@
 package issuer
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -221,7 +222,7 @@ func (ca *CA) issue(ctx context.Context, req Request) ([]*x509.Certificate, erro
 	template := &x509.Certificate{
 		SerialNumber:          pki.Serial(),
 		Subject:               pkix.Name{CommonName: want.CommonName},
-		NotBefore:             now.Add(-pki.Skew),
+		NotBefore:             now.Add(-cmp.Or(req.Backdate, pki.Skew)),
 		NotAfter:              now.Add(req.Life),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},

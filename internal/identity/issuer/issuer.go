@@ -40,6 +40,9 @@ type Request struct {
 	// Life is the lifetime from now; the certificate is valid from a little before. It is
 	// shorter if the issuer's own certificate expires earlier.
 	Life time.Duration
+	// Backdate is how long before now Outrigger's own CA makes the certificate valid, for
+	// verifiers whose clocks are behind; 0 means pki.Skew.
+	Backdate time.Duration
 }
 
 // Trust is the signing issuer and the trusted roots. It is immutable.
@@ -48,6 +51,10 @@ type Trust struct {
 	// Roots are all trusted roots, including those of Signing.
 	Roots []*x509.Certificate
 }
+
+// ErrUnchanged means that a CSR does not ask for exactly the names of the request, and that
+// the issuer signs CSRs unchanged.
+var ErrUnchanged = errors.New("the CSR does not match the request, and this issuer signs CSRs unchanged")
 
 // ErrUnavailable means that an issuer could not be reached or was not ready.
 var ErrUnavailable = errors.New("the issuer is not available")

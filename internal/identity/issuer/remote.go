@@ -61,7 +61,7 @@ func (r *remote) request(ctx context.Context, req Request) ([]*x509.Certificate,
 		return nil, err
 	}
 	if err := pki.CheckRequest(req.CSR, want); err != nil {
-		return nil, fmt.Errorf("the CSR does not match the request, and this issuer signs CSRs unchanged: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrUnchanged, err)
 	}
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
