@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
@@ -23,34 +20,19 @@ import (
 // files and renews both. Unless a field's comment says otherwise, fields belong to run's
 // goroutine.
 type renewer struct {
-	subject    subject
+	*holder
 	signer     signer
-	store      *store
 	bundleFile string
-	timings    timings
-	log        *slog.Logger
-	metrics    *metrics
-	// onRenewed is called after each replacement of the files but the first.
-	onRenewed func()
-
-	// ready is closed once the files exist. Any goroutine may wait for it.
-	ready chan struct{}
-	// expiry is when the certificate expires, in Unix seconds; 0 before there is one. Any
-	// goroutine may read it.
-	expiry atomic.Int64
 
 	trust   trust
 	mounted []byte
 	hint    hint
-	current *identityFiles // nil before there is a certificate
 	// next is when the next certificate is requested; requesting is set while a request is
 	// in flight.
 	next       time.Time
 	requesting bool
 	answers    chan signResult
 	retry      backoff
-	// logged are the failures since the last success.
-	logged loggedKinds
 	// early rings when another component needs newer files; lastEarly is when that last
 	// brought a request forward.
 	early     bell
@@ -67,17 +49,10 @@ type signResult struct {
 	err  error
 }
 
-// identityFiles is the content of the identity files.
-type identityFiles struct {
-	material
-	certs []*x509.Certificate
-}
-
-func newRenewer(subject subject, signer signer, store *store, bundleFile string, timings timings, log *slog.Logger, metrics *metrics, onRenewed func()) *renewer {
+func newRenewer(h *holder, signer signer, bundleFile string) *renewer {
 	return &renewer{
-		subject: subject, signer: signer, store: store, bundleFile: bundleFile, timings: timings, log: log, metrics: metrics, onRenewed: onRenewed,
-		ready: make(chan struct{}), answers: make(chan signResult, 1), logged: make(loggedKinds),
-		early: newBell(), retry: timings.retry, hint: hint{backoff: timings.hint},
+		holder: h, signer: signer, bundleFile: bundleFile,
+		answers: make(chan signResult, 1), early: newBell(), retry: h.timings.retry, hint: hint{backoff: h.timings.hint},
 	}
 }
 
@@ -209,7 +184,7 @@ func (r *renewer) reuse() {
 		return
 	}
 	r.trust.answered = roots
-	certs, err := r.inspect(m)
+	certs, err := r.inspect(m, roots)
 	if err != nil {
 		r.log.Info("the identity files have become invalid; replacing them", "reason", err.Error())
 		return
@@ -221,21 +196,6 @@ func (r *renewer) reuse() {
 	r.log.Info("using the identity files of an earlier start until they are renewed", "until", pki.End(certs))
 	r.next = now().Add(jitter(r.timings.reuse))
 	r.setCurrent(m, certs)
-}
-
-// inspect checks identity files and returns their certificates.
-func (r *renewer) inspect(m material) ([]*x509.Certificate, error) {
-	certs, err := pki.Parse(m.chain)
-	if err != nil {
-		return nil, fmt.Errorf("the certificate: %w", err)
-	}
-	if _, err := tls.X509KeyPair(m.chain, m.key); err != nil {
-		return nil, errors.New("the key does not match the certificate")
-	}
-	if err := r.subject.checkLeaf(certs, certs[0].PublicKey); err != nil {
-		return nil, err
-	}
-	return certs, verify(certs, r.trust.answered)
 }
 
 // startRequest requests a certificate in a separate goroutine, because run must follow the
@@ -329,18 +289,6 @@ func (r *renewer) install(s signResult) (material, []*x509.Certificate, error) {
 	return m, certs, nil
 }
 
-// setCurrent records what the files hold.
-func (r *renewer) setCurrent(m material, certs []*x509.Certificate) {
-	first := r.current == nil
-	r.current = &identityFiles{m, certs}
-	r.expiry.Store(pki.End(certs).Unix())
-	if first {
-		close(r.ready)
-	} else {
-		r.onRenewed()
-	}
-}
-
 // fail logs and counts a failure and schedules the next attempt.
 func (r *renewer) fail(err error) {
 	reason := internal
@@ -355,21 +303,4 @@ func (r *renewer) fail(err error) {
 		r.retry.most = min(r.timings.retry.most, max(left/10, r.timings.retry.first))
 	}
 	r.next = now().Add(spread(r.retry.next()))
-}
-
-// left returns how long the certificate remains valid.
-func (r *renewer) left() time.Duration {
-	if r.current == nil {
-		return 0
-	}
-	return pki.End(r.current.certs).Sub(now())
-}
-
-// logFailure logs a failure. The first of a kind is an error if the certificate has expired.
-func (r *renewer) logFailure(kind string, err error) {
-	first := slog.LevelWarn
-	if r.current != nil && r.left() <= 0 {
-		first = slog.LevelError
-	}
-	r.log.Log(context.Background(), r.logged.level(kind, first), err.Error(), "kind", kind, "valid", r.left().Round(time.Second).String())
 }

@@ -59,6 +59,7 @@ whose pods would never complete otherwise:
 		flags.StringVar(&o.identityDir, "identity-dir", agentspec.IdentityDir, "`DIR` for key.pem, chain.pem, bundle.pem and files derived from them")
 		flags.StringVar(&o.tokenFile, "token-file", agentspec.TokenFile, "`FILE` with the service account's token")
 		flags.StringVar(&o.bundleFile, "bundle-file", agentspec.BundleFile, "`FILE` with the trust bundle; it may appear later")
+		flags.StringVar(&o.certificateDir, "certificate-dir", agentspec.CertificateDir, "`DIR` in which the kubelet maintains key, certificate and trust bundle; without it the agent requests certificates")
 		flags.Var(&o.exitWith, "exit-with", "exit when the process with this `NAME` has been seen and has exited; if repeated, when all of them have")
 		flags.Var(&o.level, "log-level", "`LEVEL` of the agent's own log: debug, info, warn or error")
 		return func([]string) error {
@@ -76,6 +77,7 @@ type runOptions struct {
 	listen, listenMetrics              string
 	identityAddress                    string
 	identityDir, tokenFile, bundleFile string
+	certificateDir                     string
 	exitWith                           stringList
 	level                              logLevel
 	timings                            timings
@@ -122,7 +124,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 			return err
 		}
 	}
-	renewer := newRenewer(subject{c.identity, c.podUID}, signer, store, o.bundleFile, o.timings, log, metrics, func() {
+	identity := newHolder(subject{c.identity, c.podUID}, store, o.timings, log, metrics, func() {
 		if follower != nil {
 			follower.renewed.ring()
 		}
@@ -130,6 +132,13 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 			proxy.requestReload()
 		}
 	})
+	var source interface {
+		run(context.Context)
+		renewEarly()
+	} = newRenewer(identity, signer, o.bundleFile)
+	if isIssuedByKubelet(o.certificateDir) {
+		source = &receiver{holder: identity, dir: o.certificateDir}
+	}
 	shutdown := newShutdown(log)
 
 	var draining atomic.Bool
@@ -138,20 +147,20 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		switch {
 		case draining.Load():
 			return errDraining
-		case renewer.expiry.Load() == 0:
+		case identity.expiry.Load() == 0:
 			return errors.New("the pod has no certificate yet")
-		case !c.spec.DisabledMTLS && renewer.expiry.Load() <= time.Now().Unix():
-			return fmt.Errorf("the pod's certificate expired at %s", time.Unix(renewer.expiry.Load(), 0).UTC().Format(time.RFC3339))
+		case !c.spec.DisabledMTLS && identity.expiry.Load() <= time.Now().Unix():
+			return fmt.Errorf("the pod's certificate expired at %s", time.Unix(identity.expiry.Load(), 0).UTC().Format(time.RFC3339))
 		case !follower.isReady():
 			return errors.New("the proxy's files have not arrived from the repository yet")
 		}
 		return proxy.checkReady(ctx)
 	}
 	server.alive = func(context.Context) error { return proxy.alive() }
-	server.expiry = renewer.expiry.Load
+	server.expiry = identity.expiry.Load
 	server.quit = func() { shutdown.begin("quitquitquit") }
 	if follower != nil {
-		server.live, follower.poller.renewIdentity = follower.live, renewer.renewEarly
+		server.live, follower.poller.renewIdentity = follower.live, source.renewEarly
 	}
 	web := server.http()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -168,7 +177,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		go func() { served <- discovery.Serve(socket) }()
 		defer discovery.Stop()
 	}
-	go renewer.run(ctx)
+	go source.run(ctx)
 	go reporter.run(ctx)
 	go shutdown.onSignals(signals)
 	if len(o.exitWith) > 0 {
@@ -180,7 +189,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		return nil
 	case err := <-served:
 		return err
-	case <-renewer.ready:
+	case <-identity.ready:
 	}
 	if err := writeFiles(c.spec.Files); err != nil {
 		return err

@@ -64,6 +64,13 @@ const (
 	// BundleFile is the trust bundle from the ConfigMap outrigger-ca, which may be
 	// missing.
 	BundleFile = "/run/outrigger-ca/ca.crt"
+	// CertificateDir is a volume in which the kubelet maintains the pod's identity, if it
+	// requests the certificates. CredentialFile there holds the key and the certificate with
+	// its intermediates, and RootsFile the trust bundle. Without the volume the agent requests
+	// certificates with the token.
+	CertificateDir = "/run/outrigger-certificate"
+	CredentialFile = "credential.pem"
+	RootsFile      = "roots.pem"
 )
 
 // Spec tells the agent everything except the handling of identity, which is the same for
