@@ -140,6 +140,8 @@ var rules = []rule{
 		"it keeps Secrets and gives their content no meaning"},
 	{"internal/identity/publish", "apis/... certificate internal/audit internal/identity/issuer internal/identity/root internal/identity/store internal/pki internal/source internal/source/kube mesh k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it publishes what internal/identity/root decides, as the audit does"},
+	{"internal/identity/kubelet", "internal/identity internal/pki internal/source/kube k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
+		"it answers kubelets in the API server; internal/identity decides what is signed"},
 	{"internal/registry", "internal/metric mesh sidecar/driver github.com/prometheus/client_golang/prometheus/...",
 		"it records which proxies are connected, and not their configuration"},
 	{"internal/accesslog", "mesh sidecar/telemetry",

@@ -34,6 +34,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
+	"github.com/outrigger-mesh/outrigger/internal/identity/kubelet"
 	"github.com/outrigger-mesh/outrigger/internal/identity/publish"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
@@ -208,6 +209,10 @@ func (c *cluster) turn(ctx context.Context, cat *catalog.Catalog, identities *id
 		publish.AddBundle(mgr, identities.manager, c.options.Mesh.Name, c.options.Log),
 		publish.AddStatus(mgr, identities.roots),
 		publish.AddGateway(mgr, identities.roots, identities.manager, c.facts, c.options.Log),
+		kubelet.Add(mgr, kubelet.Options{
+			Manager: identities.manager, Member: c.member, Signer: inject.SignerName(c.options.Mesh.Name), Bundle: inject.TrustBundleName(c.options.Mesh.Name),
+			Wanted: func() bool { return c.live.GetMeshConfig().Spec.Certificate.PodCertificates }, Log: c.options.Log,
+		}),
 	)
 	if err != nil {
 		return err

@@ -342,56 +342,6 @@ func TestServiceLimitsConnections(t *testing.T) {
 	eventually(t, "there is room again", func() bool { return dial() != nil })
 }
 
-// TestServiceKeepsConnections has more pods than connections call at once: those that are being
-// served are not cut off for others, which are refused until there is room.
-func TestServiceKeepsConnections(t *testing.T) {
-	t.Parallel()
-	const room = 16
-	key := loadTokenKey(t, t.TempDir())
-	reviewing, proceed := make(chan bool, 2*room), make(chan bool)
-	s := serve(t, identity.ServiceOptions{
-		Manager: run(t, identity.Options{}, newIssuer(t, "a")), MaxConnections: room,
-		Reviewer: reviewFunc(func(ctx context.Context, token string) (identity.Workload, error) {
-			reviewing <- true
-			select {
-			case <-proceed:
-			case <-ctx.Done():
-			}
-			return key.Review(ctx, token)
-		}),
-	})
-	csr, _ := request(t, shopper)
-	ctx := bearer(t.Context(), mint(t, key, claims(shopper)))
-	sign := func(address byte) error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		_, err := s.clientFrom(t, net.IPv4(127, 0, 1, address)).Sign(ctx, &identityv1.SignRequest{Csr: csr})
-		return err
-	}
-	served := make(chan error, room)
-	for i := range room {
-		go func() { served <- sign(byte(i + 1)) }()
-	}
-	for range room {
-		<-reviewing
-	}
-	for i := range room {
-		if err := sign(byte(i + 101)); status.Code(err) != codes.Unavailable {
-			t.Errorf("without room: %v, want Unavailable", err)
-			break
-		}
-	}
-	close(proceed)
-	for range room {
-		if err := <-served; err != nil {
-			t.Errorf("with a place: %v", err)
-		}
-	}
-	if refused := gather(t, s.registry)["outrigger_identity_connections_refused_total"]; refused < room {
-		t.Errorf("%v connections are counted as refused, want at least %d", refused, room)
-	}
-}
-
 // An address at its limit of concurrent reviews does not delay others.
 func TestServiceIsNotHeldUp(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 )
 
 // sidecarVolumes are the names of the volumes that injection adds.
-var sidecarVolumes = []string{"outrigger-bin", "outrigger-run", "outrigger-identity", "outrigger-token", "outrigger-ca"}
+var sidecarVolumes = []string{"outrigger-bin", "outrigger-run", "outrigger-identity", "outrigger-token", "outrigger-ca", "outrigger-certificate"}
 
 // undoCopy removes an injection from a pod that has its containers but not its status
 // annotation, such as a copy by kubectl debug or an exported pod. It reports whether

@@ -1,6 +1,7 @@
 package inject_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -23,6 +24,7 @@ type configurator struct {
 	class        string
 	images       map[string]string
 	disabledMTLS bool
+	life         time.Duration
 }
 
 func (c *configurator) GetMeshConfig() *v1alpha2.MeshConfig { return &c.mesh }
@@ -40,12 +42,14 @@ func (c *configurator) IsMTLSDisabled(string) bool                 { return c.di
 func (c *configurator) IsPrivilegedInitContainer() bool {
 	return c.mesh.Spec.Sidecar.EnablePrivilegedInitContainer
 }
-func (c *configurator) GetSidecarLogLevel() string                  { return "error" }
-func (c *configurator) GetMaxDataPlaneConnections() int             { return 0 }
-func (c *configurator) GetConfigResyncInterval() time.Duration      { return 0 }
-func (c *configurator) GetServiceCertValidityPeriod() time.Duration { return 24 * time.Hour }
-func (c *configurator) IsDebugServerEnabled() bool                  { return false }
-func (c *configurator) GetTrustDomain() string                      { return "cluster.local" }
+func (c *configurator) GetSidecarLogLevel() string             { return "error" }
+func (c *configurator) GetMaxDataPlaneConnections() int        { return 0 }
+func (c *configurator) GetConfigResyncInterval() time.Duration { return 0 }
+func (c *configurator) GetServiceCertValidityPeriod() time.Duration {
+	return cmp.Or(c.life, 24*time.Hour)
+}
+func (c *configurator) IsDebugServerEnabled() bool { return false }
+func (c *configurator) GetTrustDomain() string     { return "cluster.local" }
 
 // environment is what surrounds an injector under test.
 type environment struct {

@@ -92,6 +92,7 @@ func (i *Injector) prepare(ctx context.Context, req *Request, c *candidate, hand
 	if err := p.redirection(c, &configurator.GetMeshConfig().Spec.Traffic); err != nil {
 		return nil, err
 	}
+	i.podCertificate(ctx, p, configurator)
 	return p, i.native(ctx, c, p)
 }
 

@@ -26,6 +26,9 @@ type Assembly struct {
 	Namespace func(ctx context.Context, name string) (*inject.Namespace, error)
 	// NativeSidecars reports whether the cluster runs native sidecars.
 	NativeSidecars func(ctx context.Context) (bool, error)
+	// PodCertificates reports whether kubelets of the cluster can request certificates for
+	// pods; nil if that is not known.
+	PodCertificates func(ctx context.Context) (bool, error)
 	// Client is for drivers that query the cluster; nil without one.
 	Client kubernetes.Interface
 	Log    *slog.Logger
@@ -36,12 +39,13 @@ type Assembly struct {
 func New(a Assembly) *inject.Injector {
 	return inject.New(inject.Options{
 		MeshName: a.Mesh.Name, MeshNamespace: a.Mesh.Namespace, Revision: a.Mesh.Revision,
-		Namespace:      a.Namespace,
-		Configurator:   func() driver.Configurator { return a.Config.Current() },
-		NativeSidecars: a.NativeSidecars,
-		KubeClient:     a.Client,
-		InitImage:      meshconfig.InitImage(),
-		Log:            a.Log,
+		Namespace:       a.Namespace,
+		Configurator:    func() driver.Configurator { return a.Config.Current() },
+		NativeSidecars:  a.NativeSidecars,
+		PodCertificates: a.PodCertificates,
+		KubeClient:      a.Client,
+		InitImage:       meshconfig.InitImage(),
+		Log:             a.Log,
 	}, nil)
 }
 

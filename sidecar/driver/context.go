@@ -120,6 +120,18 @@ type Sidecar struct {
 	PreStopSeconds int32
 	// DisabledMTLS is set if the pods of this class use plaintext in the mesh.
 	DisabledMTLS bool
+	// PodCertificate is set if the kubelet makes the pod's key and requests its certificate;
+	// nil if the agent does.
+	PodCertificate *PodCertificate
+}
+
+// PodCertificate describes what the kubelet requests for a pod.
+type PodCertificate struct {
+	// Signer is the name of the signer, and Bundle that of the ClusterTrustBundle with the
+	// trusted roots.
+	Signer, Bundle string
+	// MaxSeconds is the longest time from a certificate's begin to its end.
+	MaxSeconds int32
 }
 
 // Templates renders the pod templates of one configuration. It is safe for concurrent

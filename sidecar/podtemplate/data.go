@@ -65,6 +65,9 @@ func (d *data) PrivilegedInit() bool  { return d.inj.Sidecar.PrivilegedInit }
 // PreStopSeconds is as in driver.Sidecar.
 func (d *data) PreStopSeconds() int32 { return d.inj.Sidecar.PreStopSeconds }
 
+// PodCertificate is as in driver.Sidecar; templates test it and read its fields.
+func (d *data) PodCertificate() *driver.PodCertificate { return d.inj.Sidecar.PodCertificate }
+
 // Redirects reports whether any of the pod's traffic is redirected.
 func (d *data) Redirects() bool {
 	return !d.inj.Redirection.DisableInbound || !d.inj.Redirection.DisableOutbound

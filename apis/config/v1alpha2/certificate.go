@@ -27,6 +27,13 @@ type CertificateSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	CertKeyBitSize int32 `json:"certKeyBitSize,omitempty"`
 
+	// PodCertificates lets the kubelet make the keys of new pods and request their
+	// certificates with PodCertificateRequests, in place of the agents. It needs Kubernetes
+	// 1.37, or 1.36 with feature gates, and a mesh CA that is not external. In other clusters
+	// the agents request certificates nevertheless. Added by Outrigger.
+	// +optional
+	PodCertificates bool `json:"podCertificates,omitempty"`
+
 	// IngressGateway requests a client certificate for an ingress gateway.
 	// +optional
 	IngressGateway *IngressGatewayCertSpec `json:"ingressGateway,omitempty"`

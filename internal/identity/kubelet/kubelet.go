@@ -11,21 +11,19 @@ package kubelet
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/outrigger-mesh/outrigger/internal/identity"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 )
 
 const (
@@ -33,9 +31,6 @@ const (
 	requests = "podcertificaterequests"
 	bundles  = "clustertrustbundles"
 )
-
-// versions of the API group, the preferred one first.
-var versions = []string{"v1", "v1beta1"}
 
 // The names of the conditions and of what they refer to are those of the API.
 const (
@@ -46,31 +41,6 @@ const (
 	reasonAnnotations        = "InvalidUnverifiedUserAnnotations"
 	reasonOtherPod           = "OtherPod"
 )
-
-// ErrNotServed means that the cluster lacks one of the two kinds.
-var ErrNotServed = errors.New("the cluster does not serve PodCertificateRequests and ClusterTrustBundles; that needs Kubernetes 1.37, or on 1.35 and 1.36 the feature gates PodCertificateRequest, ClusterTrustBundle and ClusterTrustBundleProjection and the API version certificates.k8s.io/v1beta1")
-
-// Served returns the version of the API group by which a cluster serves both kinds. The error
-// wraps ErrNotServed if there is none.
-func Served(client discovery.DiscoveryInterface) (string, error) {
-	for _, version := range versions {
-		list, err := client.ServerResourcesForGroupVersion(schema.GroupVersion{Group: group, Version: version}.String())
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return "", fmt.Errorf("asking the API server what it serves of %s/%s: %w", group, version, err)
-		}
-		found := make(map[string]bool)
-		for _, resource := range list.APIResources {
-			found[resource.Name] = true
-		}
-		if found[requests] && found[bundles] {
-			return version, nil
-		}
-	}
-	return "", ErrNotServed
-}
 
 // Options configure the signer.
 type Options struct {
@@ -135,7 +105,7 @@ func (s *signer) run(ctx context.Context) error {
 // serve signs requests and publishes the roots until ctx ends. It returns an error if it cannot
 // begin.
 func (s *signer) serve(ctx context.Context) error {
-	version, err := Served(s.client.Discovery())
+	version, err := kube.PodCertificates(ctx, s.client.Discovery())
 	if err != nil {
 		return err
 	}

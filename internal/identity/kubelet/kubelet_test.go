@@ -29,6 +29,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/identity/kubelet"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
@@ -367,9 +368,9 @@ func TestServed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := kubelet.Served(client.Discovery())
+			got, err := kube.PodCertificates(t.Context(), client.Discovery())
 			if got != tt.want || (tt.want == "") != (err != nil && strings.Contains(err.Error(), "feature gates")) {
-				t.Errorf("Served is %q, %v, want %q", got, err, tt.want)
+				t.Errorf("PodCertificates is %q, %v, want %q", got, err, tt.want)
 			}
 		})
 	}

@@ -67,6 +67,8 @@ type Source struct {
 	ownCache  bool
 	live      client.Reader
 	discovery *discovery.DiscoveryClient
+	// podCertificates is the latest answer; nil before the first.
+	podCertificates atomic.Pointer[podCertificates]
 
 	meshConfig current[v1alpha2.MeshConfig]
 	configMaps configMaps

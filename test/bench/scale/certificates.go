@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/outrigger-mesh/outrigger/internal/metric"
 )
 
 // Certificates is what the control plane and the API server do when many pods start. All
@@ -93,6 +91,12 @@ func (m *testMesh) certify(ctx context.Context, r *Result, within time.Duration)
 	return nil
 }
 
+// Metrics of the signing service.
+const (
+	refusals           = "outrigger_identity_refusals_total"
+	refusedConnections = "outrigger_identity_connections_refused_total"
+)
+
 // countCertificates reads the metrics of the API server and of the control plane.
 func (m *testMesh) countCertificates(ctx context.Context) (*Certificates, error) {
 	text, err := m.city.kubernetes.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
@@ -120,13 +124,13 @@ func (m *testMesh) countCertificates(ctx context.Context) (*Certificates, error)
 		return nil, fmt.Errorf("%s: %w", m.plane.metrics, err)
 	}
 	for name, value := range plane {
-		if strings.HasPrefix(name, metric.SigningRefusals+"{") {
-			_, reason, _ := strings.Cut(name, metric.LabelReason+`="`)
+		if strings.HasPrefix(name, refusals+"{") {
+			_, reason, _ := strings.Cut(name, `reason="`)
 			reason, _, _ = strings.Cut(reason, `"`)
 			c.Refused[reason] += int64(value)
 		}
 	}
-	c.Refused["connection"] = int64(plane.sum(metric.SigningConnectionsRefused))
+	c.Refused["connection"] = int64(plane.sum(refusedConnections))
 	return c, nil
 }
 
