@@ -162,7 +162,7 @@ var rules = []rule{
 		"code that removes secrets must be easy to review"},
 	{"internal/page", "k8s.io/client-go/tools/pager k8s.io/apimachinery/...",
 		"it reads lists of any objects, whatever their use"},
-	{"internal/check", "internal/inject internal/page internal/pki internal/registry internal/source internal/traffic mesh sidecar/driver sidecar/telemetry k8s.io/client-go/... " + kubernetes,
+	{"internal/check", "internal/inject internal/page internal/pki internal/registry internal/source internal/source/kube internal/traffic mesh sidecar/driver sidecar/telemetry k8s.io/client-go/... " + kubernetes,
 		"it reads a cluster and reports what is wrong; the command connects it to the cluster"},
 	{"internal/agent", "internal/metric apis/identity/v1 certificate internal/limit internal/pki mesh sidecar/agentspec sidecar/mirror sidecar/telemetry golang.org/x/sys/unix google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
 		"it is in every pod: it is small, has no Kubernetes client and depends on no driver"},

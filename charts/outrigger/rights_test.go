@@ -122,6 +122,7 @@ func testControllerRights(t *testing.T, s *server) {
 		requests("update patch", "MeshConfig osm-system/osm-mesh-config"), requests("list", "MeshConfig shop/"),
 		requests("patch", "MutatingWebhookConfiguration /outrigger-injector"), requests("list", "ConfigMap shop/"),
 		requests("get update delete", "ConfigMap shop/other"),
+		requests("list", "PodCertificateRequest /"), requests("create", "ClusterTrustBundle /a"),
 		requests("patch update", "ConfigMap osm-system/outrigger-injector"), requests("update", "Lease osm-system/other"),
 		requests("create patch delete", "Pod shop/a"), requests("update", "Pod/status shop/a"),
 		requests("update", "Service/status shop/a"), requests("patch", "Namespace /shop")))
@@ -136,6 +137,13 @@ func testControllerRights(t *testing.T, s *server) {
 		account.can(t, requests("get list watch update", "Secret osm-system/"+name))
 	}
 	account.can(t, requests("get update", "Secret shop/gateway"))
+	s.apply(t, `{meshConfig: {spec: {certificate: {podCertificates: true}}}}`)
+	const bundle = "ClusterTrustBundle /openservicemesh.io:mesh-osm:roots"
+	account.can(t, slices.Concat(requests("list watch", "PodCertificateRequest /"), requests("update", "PodCertificateRequest/status shop/a"), requests("create get update", bundle)))
+	account.cannot(t, slices.Concat(requests("create delete update patch", "PodCertificateRequest shop/a"), requests("get update delete", "ClusterTrustBundle /a"), requests("delete", bundle)))
+	s.apply(t, `{
+  osm: {caBundleSecretName: mesh-ca, certificateProvider: {kind: vault, secretNames: [mine]}, vault: {host: vault, secret: {name: login}}},
+  meshConfig: {spec: {certificate: {ingressGateway: {subjectAltNames: [gateway.shop], validityDuration: 24h, secret: {namespace: shop, name: gateway}}}}}}`)
 	account.cannot(t, slices.Concat(requests("delete create", "Secret shop/gateway"),
 		requests("get", "Secret osm-system/outrigger-ca-bundle"), requests("get update delete", "Secret shop/other"), requests("list", "Secret shop/")))
 }
@@ -201,10 +209,12 @@ func (a *account) expect(t *testing.T, requests []string, forbidden bool, otherw
 var kinds = func() map[string]schema.GroupVersionResource {
 	all := map[string]schema.GroupVersionResource{
 		"CertificateSigningRequest":    {Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
+		"ClusterTrustBundle":           {Group: "certificates.k8s.io", Version: "v1beta1", Resource: "clustertrustbundles"},
 		"ConfigMap":                    {Version: "v1", Resource: "configmaps"},
 		"Event":                        {Version: "v1", Resource: "events"},
 		"Lease":                        {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 		"MutatingWebhookConfiguration": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"},
+		"PodCertificateRequest":        {Group: "certificates.k8s.io", Version: "v1beta1", Resource: "podcertificaterequests"},
 		"Secret":                       {Version: "v1", Resource: "secrets"},
 		"ServiceAccount":               {Version: "v1", Resource: "serviceaccounts"},
 		"SubjectAccessReview":          {Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews"},

@@ -132,6 +132,7 @@ func After() []Check {
 		{"webhook/ca", "The CA with which API servers verify the webhook exists, can be read and has not expired.", webhookCA},
 		{"webhook/answers", "A pod that is created as a dry run gets a sidecar.", answers},
 		{"certificates/trust-bundle", "Each namespace of the mesh has the trust bundle, and its roots do not expire soon.", bundles},
+		{"certificates/kubelet", "If the MeshConfig lets kubelets request certificates, the cluster supports that, and the controller has published the roots for it.", podCertificates},
 		{"certificates/proxies", "No connected proxy has an expired certificate.", proxyCertificates},
 		{"proxies/connected", "The proxy of each running pod with a sidecar is connected to a controller.", connected},
 		{"proxies/state", "No proxy crashes repeatedly, rejects its configuration or fails to acknowledge it.", states},

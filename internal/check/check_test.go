@@ -20,6 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -34,6 +35,13 @@ func root(t *testing.T, after time.Duration) string {
 		t.Fatal(err)
 	}
 	return string(pki.Encode(certificate))
+}
+
+// wantPodCertificates lets the mesh ask for certificates of kubelets, with the result of reading
+// the ClusterTrustBundle.
+func wantPodCertificates(f *Facts, err error) {
+	_ = unstructured.SetNestedField(f.meshConfig.value.Object, true, "spec", "certificate", "podCertificates")
+	f.kubeletBundle.err = err
 }
 
 // healthy returns the Facts of a mesh in which everything is right: one node, the namespace
@@ -204,6 +212,14 @@ var broken = []struct {
 		Finding{"", Warning, "Namespace/shop", "is rejected before the webhook is called", "the namespace's quota"}},
 	{"webhook/answers", "no namespace", func(_ *testing.T, f *Facts) { f.tried = "" },
 		Finding{"", Warning, "", "the webhook is not tested", "outrigger namespace add NAMESPACE"}},
+	{"certificates/kubelet", "not served", func(_ *testing.T, f *Facts) { wantPodCertificates(f, kube.ErrNoPodCertificates) },
+		Finding{"", Warning, "MeshConfig/osm-system/osm-mesh-config", "agents request the certificates: the cluster does not serve", "switch the feature gates on"}},
+	{"certificates/kubelet", "not published", func(_ *testing.T, f *Facts) {
+		wantPodCertificates(f, apierrors.NewNotFound(schema.GroupResource{}, "roots"))
+	},
+		Finding{"", Error, "ClusterTrustBundle/openservicemesh.io:mesh-osm:roots", "do not start", "the log of the controller"}},
+	{"certificates/kubelet", "unknown", func(_ *testing.T, f *Facts) { wantPodCertificates(f, errors.New("no answer")) },
+		Finding{"", Error, "", "cannot be read: no answer", "get the right to read it"}},
 	{"certificates/trust-bundle", "missing", func(_ *testing.T, f *Facts) {
 		f.bundles["shop"] = fact[string]{err: errors.New("not found")}
 	},

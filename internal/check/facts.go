@@ -80,11 +80,14 @@ type Facts struct {
 	members fact[[]corev1.Namespace]
 	pods    fact[[]corev1.Pod]
 	bundles map[string]fact[string]
-	proxies fact[[]registry.Proxy]
-	decide  fact[func(*corev1.Pod) inject.Result]
-	dryRun  fact[*corev1.Pod]
-	tried   string
-	traffic fact[*traffic.Report]
+	// kubeletBundle is the ClusterTrustBundle; only read if the MeshConfig lets kubelets
+	// request certificates.
+	kubeletBundle fact[*unstructured.Unstructured]
+	proxies       fact[[]registry.Proxy]
+	decide        fact[func(*corev1.Pod) inject.Result]
+	dryRun        fact[*corev1.Pod]
+	tried         string
+	traffic       fact[*traffic.Report]
 }
 
 // Gather reads the Facts. It returns an error only if the API server does not answer;

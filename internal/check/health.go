@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -213,6 +215,25 @@ func answers(f *Facts, r *report) {
 		r.add(Error, object, "see the check webhook/ca, and the selectors of the webhook configuration", "a pod that requests a sidecar is created without one")
 	default:
 		r.add(OK, object, "", "the pod of a dry run gets a sidecar")
+	}
+}
+
+func podCertificates(f *Facts, r *report) {
+	const setting = "spec.certificate.podCertificates"
+	object := "ClusterTrustBundle/" + inject.TrustBundleName(f.options.Mesh)
+	switch err := f.kubeletBundle.err; {
+	case !apierrors.IsNotFound(f.meshConfig.err) && r.lost("MeshConfig "+f.options.Namespace+"/"+f.options.MeshConfig, f.meshConfig.err):
+	case !f.wantsPodCertificates():
+		r.ok("agents request certificates, not kubelets")
+	case errors.Is(err, kube.ErrNoPodCertificates):
+		r.add(Warning, "MeshConfig/"+f.options.Namespace+"/"+f.options.MeshConfig, "switch the feature gates on in kube-apiserver and the kubelets, or unset "+setting,
+			"%s is set, but agents request the certificates: %v", setting, err)
+	case apierrors.IsNotFound(err):
+		r.add(Error, object, "see the log of the controller that is the leader; it needs the rights that the chart grants with meshConfig."+setting,
+			"the controller has not published the roots, so pods with certificates of the kubelet do not start")
+	case r.lost(object, err):
+	default:
+		r.ok("kubelets can request certificates")
 	}
 }
 

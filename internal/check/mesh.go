@@ -11,12 +11,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/page"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 )
 
 // gatherMesh reads the Facts of an installed mesh.
@@ -34,6 +36,9 @@ func (f *Facts) gatherMesh(ctx context.Context, client kubernetes.Interface, obj
 	}
 	f.meshConfig = read(objects.Resource(schema.GroupVersionResource{Group: "config.openservicemesh.io", Version: "v1alpha2", Resource: "meshconfigs"}).
 		Namespace(home).Get(ctx, f.options.MeshConfig, metav1.GetOptions{}))
+	if f.wantsPodCertificates() {
+		f.kubeletBundle = read(clusterTrustBundle(ctx, client, objects, f.options.Mesh))
+	}
 	f.ready, f.versions = make(map[string]error), make(map[string]fact[string])
 	for _, pod := range f.control.value {
 		answer, err := f.options.Ask(ctx, pod, "/version")
@@ -55,6 +60,26 @@ func (f *Facts) gatherMesh(ctx context.Context, client kubernetes.Interface, obj
 	}
 	f.decide = read(f.options.Decide(ctx, known))
 	f.try(ctx, client)
+}
+
+// wantsPodCertificates reports whether the MeshConfig lets kubelets request certificates.
+func (f *Facts) wantsPodCertificates() bool {
+	if f.meshConfig.err != nil {
+		return false
+	}
+	wants, _, _ := unstructured.NestedBool(f.meshConfig.value.Object, "spec", "certificate", "podCertificates")
+	return wants
+}
+
+// clusterTrustBundle returns the mesh's ClusterTrustBundle. The error wraps
+// kube.ErrNoPodCertificates if the cluster has none.
+func clusterTrustBundle(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, mesh string) (*unstructured.Unstructured, error) {
+	version, err := kube.PodCertificates(ctx, client.Discovery())
+	if err != nil {
+		return nil, err
+	}
+	of := schema.GroupVersionResource{Group: "certificates.k8s.io", Version: version, Resource: "clustertrustbundles"}
+	return objects.Resource(of).Get(ctx, inject.TrustBundleName(mesh), metav1.GetOptions{})
 }
 
 // ours is the label selector of the control plane.
