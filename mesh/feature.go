@@ -94,6 +94,9 @@ const (
 	FeatureEgressHTTP Feature = "EgressHTTP"
 	FeatureEgressTLS  Feature = "EgressTLS"
 	FeatureEgressTCP  Feature = "EgressTCP"
+	// FeatureOnDemand hands connections to unknown destinations to the agent (Outbound's
+	// Unknown).
+	FeatureOnDemand Feature = "OnDemand"
 
 	// FeatureOpenConnections counts TCP connections and their bytes while they are open, at most
 	// ten seconds late, and not only when they end. No View requires it, since it changes no
@@ -126,7 +129,7 @@ func Features() []Feature {
 		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureSessionPersistence, FeatureServerNames,
 		FeatureRetries, FeatureRetryCodes, FeatureRetryBackoff, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
-		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureAudit, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP,
+		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureAudit, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP, FeatureOnDemand,
 		FeatureOpenConnections, FeatureAccessLogs, FeatureAccessLogSampling, FeatureZipkinTracing, FeatureOTLPTracing, FeaturePlaintextMesh,
 	}
 }

@@ -28,6 +28,7 @@ func (v *View) Needs() []Feature {
 	for _, b := range v.Outbound.Backends.All() {
 		n.add(b.Needs()...)
 	}
+	n.addIf(map[Feature]bool{FeatureOnDemand: len(v.Outbound.Unknown) > 0})
 	n.add(v.Egress.Needs()...)
 	return n.inOrder()
 }

@@ -61,6 +61,11 @@ type Outbound struct {
 	Destinations Table[*Destination] `json:"destinations,omitzero"`
 	// Backends are the targets of Destinations, by name.
 	Backends Table[*Backend] `json:"backends,omitzero"`
+	// Unknown are address ranges in which the pod may call more than the Destinations. A
+	// connection to such an address that belongs to no Destination is handed to the agent
+	// (agentspec.OnDemand), which has the missing Destination added and hands the connection
+	// back. It is sorted, and empty if the Outbound is complete.
+	Unknown []netip.Prefix `json:"unknown,omitempty"`
 
 	digest Digest
 }
@@ -71,6 +76,13 @@ func NewOutbound(scope string, destinations Table[*Destination], backends Table[
 		Scope: scope, Destinations: destinations, Backends: backends,
 		digest: JoinDigests(DigestBytes([]byte(scope)), destinations.Digest(), backends.Digest()),
 	}
+}
+
+// WithUnknown returns the Outbound with these Unknown ranges.
+func (o *Outbound) WithUnknown(ranges []netip.Prefix) *Outbound {
+	with := *o
+	with.Unknown, with.digest = ranges, JoinDigests(o.digest, DigestOf(ranges))
+	return &with
 }
 
 // Digest returns a digest of all parts.

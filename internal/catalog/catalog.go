@@ -73,6 +73,8 @@ type Catalog struct {
 	provisional map[mesh.ObjectRef]*time.Timer
 	// wake has capacity one. A token means that there is something to join.
 	wake chan struct{}
+	// questions are answered by Run, between two Snapshots.
+	questions chan question
 
 	snapshot atomic.Pointer[fact.Snapshot]
 	ready    chan struct{}
@@ -106,6 +108,7 @@ func New(options Options) *Catalog {
 		joining:     make(chan struct{}),
 		provisional: map[mesh.ObjectRef]*time.Timer{},
 		wake:        make(chan struct{}, 1),
+		questions:   make(chan question),
 		ready:       make(chan struct{}),
 		joined:      newJoin(options),
 	}
@@ -229,7 +232,7 @@ func (c *Catalog) Subscribe(stop <-chan struct{}) <-chan string {
 
 // Run joins facts as they arrive, until ctx ends. It must be called once.
 //
-// It waits for: new facts, Synced, Report or Trust; the end of the hold-off; the deadline
+// It waits for: new facts, Synced, Report or Trust; a question of Find; the end of the hold-off; the deadline
 // of the oldest change; the end of ctx.
 func (c *Catalog) Run(ctx context.Context) {
 	var quiet, late <-chan time.Time
@@ -249,6 +252,10 @@ func (c *Catalog) Run(ctx context.Context) {
 				}
 			}
 			quiet = time.After(wait)
+			continue
+		case q := <-c.questions:
+			used, found := c.joined.find(q.account, q.at)
+			q.answer <- answer{used, found}
 			continue
 		case <-quiet:
 		case <-late:

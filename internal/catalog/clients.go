@@ -16,7 +16,7 @@ import (
 type clients struct {
 	fact.ServiceAccount
 	// services is the String of the only Services that they know of those, or empty if they
-	// know all.
+	// know all. With fact.OnDemand they are those of a service account.
 	services string
 }
 
@@ -54,17 +54,21 @@ func (j *join) outboundServicesOf(r *graph.Reader, w *fact.Workload) fact.Servic
 		ns, _ := j.namespaces.Get(r, mesh.Name{Name: w.Namespace})
 		own = ns.OutboundServices
 	}
-	if own.All() {
+	_, onDemand := own.OnDemand()
+	// Proxies that cannot have their connections handed to the agent get everything.
+	if own.All() || onDemand && !j.supports(w.Class, mesh.FeatureOnDemand) {
 		return nil
 	}
 	return own
 }
 
-// entriesOf yields each entry of the Services, with the clients that are limited to them.
+// entriesOf yields each entry of the Services but fact.OnDemand, with the clients that are
+// limited to them.
 func entriesOf(namespace string, services fact.Services) iter.Seq2[mesh.Name, clients] {
 	if services.All() {
 		services = nil
 	}
+	services, _ = services.OnDemand()
 	limited := inNamespace(namespace)
 	limited.services = services.String()
 	return each(services, func(entry mesh.Name) (mesh.Name, clients) { return entry, limited })
@@ -86,7 +90,7 @@ func (j *join) limitedToAnyOf(r *graph.Reader, services ...mesh.Name) []clients 
 // inspectOutboundServices reports entries without a service.
 func (j *join) inspectOutboundServices(r *graph.Reader, services fact.Services, f *fault) {
 	for _, name := range services {
-		if name.Name != fact.Any && j.service(r, name) == nil {
+		if name != fact.OnDemand && name.Name != fact.Any && j.service(r, name) == nil {
 			f.add(ReasonNotFound, fieldOutboundServices, "there is no Service %s in the mesh", name)
 		}
 	}

@@ -57,6 +57,7 @@ type join struct {
 	ingresses       *graph.Input[mesh.Name, *fact.IngressRule]
 	retries         *graph.Input[mesh.Name, *fact.RetryRule]
 	upstreams       *graph.Input[mesh.Name, *fact.UpstreamSetting]
+	learned         *graph.Input[mesh.Name, *fact.Learned]
 	// faults has the Problems that objects have by themselves. Objects of a kind with an
 	// inspector always have an entry.
 	faults *graph.Input[objectKey, *fact.Problems]
@@ -116,6 +117,7 @@ type join struct {
 	egress       *graph.Memo[fact.ServiceAccount, *mesh.Egress]
 	shared       *graph.Memo[clients, clients]
 	outbounds    *graph.Memo[clients, *mesh.Outbound]
+	usedBy       *graph.Memo[fact.ServiceAccount, *used]
 	proxies      *graph.Memo[mesh.Name, *mesh.Proxy]
 	// logged are the settings with the access logs of namespaces and pods.
 	logged *graph.Memo[mesh.AccessLog, *mesh.Settings]
@@ -129,6 +131,8 @@ type join struct {
 	backendTables     *graph.Tables[clients, *mesh.Backend]
 	// retried are the Destinations that RetryRules change, by source.
 	retried *graph.Tables[fact.ServiceAccount, *mesh.Destination]
+	// ranges have the addresses of all Destinations, by their prefix.
+	ranges *graph.Table[*addressRange]
 	// accepted are the Inbounds of the workloads of a service account, if they have its rules,
 	// by acceptedName.
 	accepted *graph.Tables[fact.ServiceAccount, *mesh.Inbound]
@@ -177,6 +181,7 @@ func newJoin(options Options) *join {
 	j.ingresses = input(j, "IngressBackend", j.inspectIngress, j.checkIngressFeatures)
 	j.retries = input(j, "Retry", j.inspectRetry, j.checkRetryFeatures)
 	j.upstreams = input(j, "UpstreamTrafficSetting", j.inspectUpstream, j.checkUpstreamFeatures)
+	j.learned = input[*fact.Learned](j, "ConfigMap")
 	j.inspectors["Namespace"] = func(r *graph.Reader, name mesh.Name, f *fault) {
 		if ns, ok := j.namespaces.Get(r, name); ok && ns.Member {
 			j.inspectNamespace(r, ns, f)
@@ -200,6 +205,7 @@ func newJoin(options Options) *join {
 	j.egress = graph.NewMemo(g, j.makeEgress)
 	j.shared = graph.NewMemo(g, j.makeShared)
 	j.outbounds = graph.NewMemo(g, j.makeOutbound)
+	j.usedBy = graph.NewMemo(g, j.makeUsed)
 	j.proxies = graph.NewMemo(g, j.makeProxy)
 	j.logged = graph.NewMemo(g, j.makeLogged)
 	j.limited = graph.NewMemo(g, j.makeLimited)
@@ -208,6 +214,7 @@ func newJoin(options Options) *join {
 	j.destinationTables = graph.NewTables[clients, *mesh.Destination](g)
 	j.backendTables = graph.NewTables[clients, *mesh.Backend](g)
 	j.retried = graph.NewTables[fact.ServiceAccount, *mesh.Destination](g)
+	j.ranges = graph.NewTable[*addressRange](g)
 	j.accepted = graph.NewTables[fact.ServiceAccount, *mesh.Inbound](g)
 	j.sharers = graph.NewKeys[clients](g)
 	j.viewers = graph.NewTable[*fact.Viewer](g)

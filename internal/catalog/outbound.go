@@ -21,12 +21,13 @@ func (j *join) offerService(r *graph.Reader, name mesh.Name, out *graph.Output) 
 	permissive := j.mustSettings(r).PermissivePolicy
 	for _, spec := range svc.Ports {
 		for _, of := range j.audiences(r, mesh.ServicePort{Name: svc.Name, Port: spec.Port}) {
+			j.putRanges(out, j.destinations.Get(r, of).list)
 			if permissive {
 				j.offerToAll(r, of, out)
 				continue
 			}
 			for _, source := range j.sourcesOf(r, of) {
-				j.offerTo(r, source, svc, of, out)
+				j.put(out, clients{ServiceAccount: source}, j.offerOfTo(r, source, svc, of))
 			}
 		}
 	}
@@ -34,17 +35,37 @@ func (j *join) offerService(r *graph.Reader, name mesh.Name, out *graph.Output) 
 
 // offerToAll offers what an audience calls to everyone in its namespace, or to everyone.
 func (j *join) offerToAll(r *graph.Reader, of audience, out *graph.Output) {
-	destinations := j.destinations.Get(r, of)
+	offer := j.offerOf(r, of)
 	for _, to := range j.allOf(r, of) {
-		for _, d := range destinations.list {
-			graph.Put(out, j.destinationTables.Of(to), d.Name, d)
-		}
-		for _, used := range destinations.uses {
-			for _, b := range j.backends.Get(r, used).list {
-				graph.Put(out, j.backendTables.Of(to), b.Name, b)
-			}
-		}
+		j.put(out, to, offer)
 	}
+}
+
+// put puts an offer into the tables of clients.
+func (j *join) put(out *graph.Output, to clients, offer offer) {
+	for _, d := range offer.destinations {
+		graph.Put(out, j.destinationTables.Of(to), d.Name, d)
+	}
+	for _, b := range offer.backends {
+		graph.Put(out, j.backendTables.Of(to), b.Name, b)
+	}
+}
+
+// offer is what clients get of a service port, or of a workload that is called by its own
+// address.
+type offer struct {
+	destinations []*mesh.Destination
+	backends     []*mesh.Backend
+}
+
+// offerOf returns what an audience gets in permissive mode.
+func (j *join) offerOf(r *graph.Reader, of audience) offer {
+	destinations := j.destinations.Get(r, of)
+	offered := offer{destinations: destinations.list}
+	for _, used := range destinations.uses {
+		offered.backends = append(offered.backends, j.backends.Get(r, used).list...)
+	}
+	return offered
 }
 
 // allOf returns all clients of an audience: those of its namespace or everyone, and of these
@@ -60,22 +81,24 @@ func (j *join) allOf(r *graph.Reader, of audience) []clients {
 	return all
 }
 
-// offerTo offers what an audience calls to one of its service accounts.
-func (j *join) offerTo(r *graph.Reader, source fact.ServiceAccount, svc *fact.Service, of audience, out *graph.Output) {
+// offerOfTo returns what a service account of an audience gets by policy.
+func (j *join) offerOfTo(r *graph.Reader, source fact.ServiceAccount, svc *fact.Service, of audience) offer {
+	var offered offer
 	destinations := j.destinations.Get(r, of)
-	offered := map[string]bool{}
+	allowed := map[string]bool{}
 	for _, used := range destinations.uses {
 		for _, b := range j.filtered.Get(r, filter{port: used, source: source}).list {
-			offered[b.Name] = true
-			graph.Put(out, j.backendTables.Of(clients{ServiceAccount: source}), b.Name, b)
+			allowed[b.Name] = true
+			offered.backends = append(offered.backends, b)
 		}
 	}
 	for _, d := range destinations.list {
 		// Endpoints of a headless service that reject the source are left out.
-		if !svc.Headless || offered[d.Name] {
-			graph.Put(out, j.destinationTables.Of(clients{ServiceAccount: source}), d.Name, d)
+		if !svc.Headless || allowed[d.Name] {
+			offered.destinations = append(offered.destinations, d)
 		}
 	}
+	return offered
 }
 
 // offerWorkload publishes a workload and its Inbound, and offers the ports at which it is
@@ -94,8 +117,8 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 		in := j.inboundOf.Get(r, key)
 		graph.Put(out, j.accepted.Of(p.account), acceptedName(w.Class, in), in)
 	}
-	ports := j.directPorts(r, w)
-	if len(ports) == 0 {
+	direct := j.direct(r, key)
+	if len(direct.destinations) == 0 {
 		return
 	}
 	var callers []clients
@@ -106,7 +129,18 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 			callers = append(callers, clients{ServiceAccount: source})
 		}
 	}
-	for _, port := range ports {
+	for _, caller := range callers {
+		j.put(out, caller, direct)
+	}
+	j.putRanges(out, direct.destinations)
+}
+
+// direct returns what those get who may call a workload by its own address.
+func (j *join) direct(r *graph.Reader, key mesh.Name) offer {
+	var offered offer
+	w, _ := j.workloads.Get(r, key)
+	p := j.peers.Get(r, key)
+	for _, port := range j.directPorts(r, w) {
 		addresses := j.workloadAddresses(r, key, w.Addresses, port.Port)
 		if len(addresses) == 0 {
 			continue
@@ -123,12 +157,10 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 		} else {
 			d.Backends = to
 		}
-		mesh.Seal(d)
-		for _, caller := range callers {
-			graph.Put(out, j.destinationTables.Of(caller), name, d)
-			graph.Put(out, j.backendTables.Of(caller), name, b)
-		}
+		offered.destinations = append(offered.destinations, mesh.Seal(d))
+		offered.backends = append(offered.backends, b)
 	}
+	return offered
 }
 
 // acceptedName names an Inbound among those of a service account. Pods of a class share it.
@@ -259,6 +291,9 @@ func (j *join) makeShared(r *graph.Reader, of clients) clients {
 
 // makeOutbound returns the Outbound of clients that makeShared has returned.
 func (j *join) makeOutbound(r *graph.Reader, of clients) *mesh.Outbound {
+	if others, ok := of.onDemand(); ok {
+		return j.makeOnDemand(r, of, others)
+	}
 	permissive := j.mustSettings(r).PermissivePolicy
 	if of.services != "" && !permissive {
 		// There are few.

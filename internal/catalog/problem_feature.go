@@ -95,6 +95,9 @@ func (j *join) checkNamespaceFeatures(r *graph.Reader, ns *fact.Namespace, f *fa
 	if ns.Audit && j.mustSettings(r).PermissivePolicy {
 		j.reportLacking(f, fieldAccessMode, j.limited.Get(r, ns.Name), mesh.FeatureAudit)
 	}
+	if _, ok := ns.OutboundServices.OnDemand(); ok {
+		j.reportLacking(f, fieldOutboundServices, j.limited.Get(r, ns.Name), mesh.FeatureOnDemand)
+	}
 }
 
 // The annotations of namespaces, and of pods or, the last one, of TrafficTargets.
@@ -116,6 +119,9 @@ func (j *join) checkWorkloadFeatures(r *graph.Reader, w *fact.Workload, f *fault
 	}
 	if w.AccessLog != nil && w.AccessLog.IsSampled() {
 		j.reportLacking(f, fieldAccessLog, own, mesh.FeatureAccessLogSampling)
+	}
+	if _, ok := w.OutboundServices.OnDemand(); ok {
+		j.reportLacking(f, fieldOutboundServices, own, mesh.FeatureOnDemand)
 	}
 }
 

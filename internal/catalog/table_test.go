@@ -4,6 +4,10 @@ import (
 	"reflect"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -18,6 +22,12 @@ func TestInputs(t *testing.T) {
 			t.Errorf("kind %s has facts in internal/source, but no input in newJoin", name)
 		}
 		delete(inputs, name)
+	}
+	// Of the ConfigMaps only those of one name have facts, so they are not a kind.
+	if learned, _ := source.Learned(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fact.LearnedName}}); inputs[learned.Object.FullKind()] == nil {
+		t.Errorf("newJoin has no input for %s", learned.Object)
+	} else {
+		delete(inputs, learned.Object.FullKind())
 	}
 	for name := range inputs {
 		t.Errorf("newJoin has an input for kind %s, which internal/source does not have", name)

@@ -49,6 +49,15 @@ func (x *Index[K, E]) Get(r *Reader, key K) []E {
 	return l.entries
 }
 
+// Current returns the entries of the key, sorted. It is for use outside of functions. The
+// caller must not change them.
+func (x *Index[K, E]) Current(key K) []E {
+	if l := x.slots[key]; l != nil {
+		return l.entries
+	}
+	return nil
+}
+
 func (x *Index[K, E]) listing(key K) *listing[E] {
 	l := x.slots[key]
 	if l == nil {

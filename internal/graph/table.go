@@ -58,6 +58,14 @@ func (t *Tables[K, V]) Of(key K) *Table[V] {
 	return table
 }
 
+// Current returns the values of a key's Table after an Update.
+func (t *Tables[K, V]) Current(key K) mesh.Table[V] {
+	if table := t.byKey[key]; table != nil {
+		return table.table
+	}
+	return mesh.Table[V]{}
+}
+
 // flush applies the pending changes.
 func (t *Table[V]) flush() {
 	changes := make([]mesh.Change[V], 0, len(t.pending))

@@ -10,7 +10,8 @@ import (
 
 // OutboundServicesAnnotation, on a pod or a namespace, lists the services that the pod's
 // sidecar, or those of the namespace's pods, know of those that they may call: names of
-// services of the same namespace, NAMESPACE/NAME, NAMESPACE/* or *, separated by commas.
+// services of the same namespace, NAMESPACE/NAME, NAMESPACE/*, *, or on-demand for those that
+// it uses, separated by commas.
 const OutboundServicesAnnotation = "openservicemesh.io/outbound-services"
 
 // outboundServices parses the list. It returns nil if there is none or it is invalid, so
@@ -23,6 +24,10 @@ func (n *notes) outboundServices(namespace string, annotations map[string]string
 	var services fact.Services
 	for word := range strings.SplitSeq(text, ",") {
 		word = strings.TrimSpace(word)
+		if word == fact.OnDemand.Name {
+			services = append(services, fact.OnDemand)
+			continue
+		}
 		name := mesh.Name{Namespace: namespace, Name: word}
 		if before, after, ok := strings.Cut(word, "/"); ok {
 			name = mesh.Name{Namespace: before, Name: after}
@@ -32,7 +37,7 @@ func (n *notes) outboundServices(namespace string, annotations map[string]string
 		valid := isObjectLabel(name.Namespace) && (name.Name == fact.Any || isObjectLabel(name.Name))
 		if !valid && word != fact.Any {
 			n.add(ReasonInvalid, "metadata.annotations["+OutboundServicesAnnotation+"]",
-				"%q is no service, so the annotation is ignored; write NAME, NAMESPACE/NAME, NAMESPACE/* or *, separated by commas", word)
+				"%q is no service, so the annotation is ignored; write NAME, NAMESPACE/NAME, NAMESPACE/*, * or on-demand, separated by commas", word)
 			return nil
 		}
 		services = append(services, name)

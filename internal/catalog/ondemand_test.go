@@ -1,0 +1,110 @@
+package catalog
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// TestOnDemand calls, in random meshes whose sidecars get services on demand, what a sidecar
+// that knows everything could call. Each address must be found and, once what it belongs to
+// is learned, the sidecar must have the same Destination there with all Backends. An address
+// that no Destination has must not be found.
+func TestOnDemand(t *testing.T) {
+	seeds, learned, direct := uint64(200), 0, 0
+	if testing.Short() {
+		seeds = 40
+	}
+	for seed := range seeds {
+		g := newGenerator(seed)
+		facts := map[mesh.ObjectRef]fact.Fact{}
+		for range 120 {
+			if f := g.factOf(); f.Content != nil {
+				facts[f.Object] = f
+			}
+		}
+		list := slices.Collect(maps.Values(facts))
+		for i, f := range list {
+			list[i].Content = withoutOutboundServices(f.Content)
+		}
+		all := Build(list)
+		for i, f := range list {
+			list[i].Content = onDemand(f.Content)
+		}
+		j := newJoin(Options{})
+		for _, f := range list {
+			j.set(f)
+		}
+		was := j.snapshot()
+		for uid, whole := range all.Views.All() {
+			view, _ := was.Views.Get(uid)
+			if n := view.Outbound.Destinations.Len(); n > 0 {
+				t.Fatalf("seed %d: %s has %d Destinations before its first call", seed, uid, n)
+			}
+			account := fact.ServiceAccount{Namespace: whole.Proxy.Identity.Namespace, Name: whole.Proxy.Identity.ServiceAccount}
+			if _, found := j.find(account, netip.MustParseAddrPort("192.0.2.1:80")); found {
+				t.Fatalf("seed %d: an address outside the mesh is found", seed)
+			}
+			for name, d := range whole.Outbound.Destinations.All() {
+				for _, address := range d.Addresses {
+					used, found := j.find(account, netip.AddrPortFrom(address, d.Port))
+					if !found {
+						t.Fatalf("seed %d: %s does not find %s:%d of %s", seed, uid, address, d.Port, name)
+					}
+					if !slices.ContainsFunc(view.Outbound.Unknown, func(p netip.Prefix) bool { return p.Contains(address) }) {
+						t.Fatalf("seed %d: %s does not ask about %s of %s", seed, uid, address, name)
+					}
+					if !slices.Contains(used.Services, d.Service.Name) {
+						direct++
+					}
+					j.set(learn(account, used))
+					is, _ := j.snapshot().Views.Get(uid)
+					got, ok := is.Outbound.Destinations.Get(name)
+					if !ok || got.Digest() != d.Digest() {
+						t.Fatalf("seed %d: %s, which has used %+v, has for %s\n%s, want\n%s", seed, uid, used, name, asJSON(got), asJSON(d))
+					}
+					for of := range d.AllBackends() {
+						want, has := whole.Outbound.Backends.Get(of)
+						if b, ok := is.Outbound.Backends.Get(of); ok != has || ok && b.Digest() != want.Digest() {
+							t.Fatalf("seed %d: %s has another Backend %s", seed, uid, of)
+						}
+					}
+					for other, d := range is.Outbound.Destinations.All() {
+						if want, ok := whole.Outbound.Destinations.Get(other); !ok || d.Digest() != want.Digest() {
+							t.Fatalf("seed %d: %s has %s, which it would not have otherwise", seed, uid, other)
+						}
+					}
+					learned++
+				}
+			}
+			j.set(learn(account, fact.Used{All: true}))
+			if is, _ := j.snapshot().Views.Get(uid); is.Digest() != whole.Digest() {
+				t.Fatalf("seed %d: %s has learned everything and has another View than without", seed, uid)
+			}
+			j.set(learn(account, fact.Used{}))
+		}
+	}
+	if learned == 0 || direct == 0 {
+		t.Errorf("%d addresses were learned, %d of them of pods", learned, direct)
+	}
+}
+
+func learn(account fact.ServiceAccount, used fact.Used) fact.Fact {
+	return fact.Fact{
+		Object:  object("v1", "ConfigMap", account.Namespace, fact.LearnedName),
+		Content: mesh.Seal(&fact.Learned{Accounts: map[string]fact.Used{account.Name: used}}),
+	}
+}
+
+func onDemand(content mesh.Digester) mesh.Digester {
+	if ns, ok := content.(*fact.Namespace); ok {
+		with := *ns
+		with.Sealed, with.OutboundServices = mesh.Sealed{}, fact.Services{fact.OnDemand}
+		return mesh.Seal(&with)
+	}
+	return content
+}
