@@ -56,6 +56,7 @@ require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/google/pprof v0.0.0-20260402051712-545e8a4df936
+	github.com/pires/go-proxyproto v0.15.0
 )
 
 require (

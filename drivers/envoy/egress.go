@@ -44,10 +44,10 @@ type egress struct {
 }
 
 // egress returns the listener "outbound" with its routes and clusters, for proxies with
-// addresses of the given families. Connections to hosts go to the addresses to which
+// addresses of the given families that do not know all services in the Unknown ranges. Connections to hosts go to the addresses to which
 // the proxy resolves the host's name, not to the address that the application chose:
 // otherwise an allowed name would open a way to any address.
-func (o *outboundBuilder) egress(e *mesh.Egress, addresses []netip.Addr) []*Resource {
+func (o *outboundBuilder) egress(e *mesh.Egress, unknown []netip.Prefix, addresses []netip.Addr) []*Resource {
 	b := &egress{builder: o, allowAll: e.AllowAll, clusters: map[string]bool{}}
 	passthrough := e.AllowAll
 	for _, port := range e.Ports {
@@ -79,7 +79,13 @@ func (o *outboundBuilder) egress(e *mesh.Egress, addresses []netip.Addr) []*Reso
 	if passthrough {
 		b.cluster(passthroughCluster, mesh.HTTP, mesh.UpstreamPolicy{}, originalCluster)
 	}
-	b.resources = append(b.resources, b.listener(addresses))
+	if len(unknown) > 0 {
+		b.onDemand(unknown, addresses)
+		return b.resources
+	}
+	listener := b.listener(outboundListener, "original_dst", &originaldstv3.OriginalDst{})
+	listenOn(listener, addresses, driver.OutboundPort)
+	b.resources = append(b.resources, newResource(listenerType, outboundListener, listener))
 	return b.resources
 }
 
@@ -221,23 +227,24 @@ func (o *outboundBuilder) tcpTo(stats, cluster string) *listenerv3.Filter {
 	return filter(tcpProxyName, proxy)
 }
 
-func (b *egress) listener(addresses []netip.Addr) *Resource {
+// listener returns a listener without an address. The named listener filter finds out the
+// original destination.
+func (b *egress) listener(name, filter string, config proto.Message) *listenerv3.Listener {
 	others := blockedCluster
 	if b.allowAll {
 		others = passthroughCluster
 	}
 	listener := &listenerv3.Listener{
-		Name:                          outboundListener,
+		Name:                          name,
 		StatPrefix:                    outboundListener,
 		TrafficDirection:              corev3.TrafficDirection_OUTBOUND,
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 		// A connection is handed to the listener of its destination, if there is one.
 		UseOriginalDst:     wrapperspb.Bool(true),
-		ListenerFilters:    []*listenerv3.ListenerFilter{listenerFilter("original_dst", &originaldstv3.OriginalDst{})},
+		ListenerFilters:    []*listenerv3.ListenerFilter{listenerFilter(filter, config)},
 		FilterChains:       b.chains,
 		DefaultFilterChain: &listenerv3.FilterChain{Name: others, Filters: []*listenerv3.Filter{b.builder.tcpTo(others, others)}},
 	}
-	listenOn(listener, addresses, driver.OutboundPort)
 	if len(b.tlsPorts) > 0 {
 		// Only TLS ports wait for the client's first bytes. A connection without any
 		// continues as one without a server name.
@@ -249,7 +256,7 @@ func (b *egress) listener(addresses []netip.Addr) *Resource {
 		listener.ListenerFiltersTimeout = durationpb.New(inspectTimeout)
 		listener.ContinueOnListenerFiltersTimeout = true
 	}
-	return newResource(listenerType, outboundListener, listener)
+	return listener
 }
 
 const inspectTimeout = 5 * time.Second

@@ -80,6 +80,7 @@ type partState struct {
 // proxyKey distinguishes proxies with different Configs of one Outbound.
 type proxyKey struct {
 	outboundKey
+	// egress is that of the Egress and the Unknown ranges.
 	inbound, egress mesh.Digest
 	ipv4, ipv6      bool
 	identity        mesh.Identity
@@ -103,6 +104,9 @@ func (t *Translator) Config(view *mesh.View) *Config {
 		egress:      view.Egress.Digest(),
 	}
 	key.ipv4, key.ipv6 = families(view.Proxy.Addresses)
+	if unknown := view.Outbound.Unknown; len(unknown) > 0 {
+		key.egress = mesh.JoinDigests(key.egress, mesh.DigestOf(unknown))
+	}
 	if view.Settings.Tracing != nil {
 		// Spans have the identity.
 		key.identity = view.Proxy.Identity
@@ -171,7 +175,9 @@ func (t *Translator) own(key proxyKey, view *mesh.View) *changes {
 	own := new(changes)
 	own.add(key.builder.own)
 	own.add(t.part(partKey{builder: key.builder, kind: egressPart, name: key.egress.String() + variant}, key.egress,
-		func() []*Resource { return key.builder.egress(view.Egress, view.Proxy.Addresses) }))
+		func() []*Resource {
+			return key.builder.egress(view.Egress, view.Outbound.Unknown, view.Proxy.Addresses)
+		}))
 	own.add(t.part(partKey{builder: key.builder, kind: inboundPart, name: key.inbound.String() + variant}, key.inbound,
 		func() []*Resource { return t.inbound(view.Proxy, view.Settings, view.Inbound) }))
 	return own

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/netip"
 	"net/url"
 	"path"
@@ -254,6 +255,13 @@ func (c *config) check() error {
 		for _, reason := range r.Reasons {
 			if reason.Text == "" || reason.Reason != "" && !telemetry.IsReason(reason.Reason) {
 				wrong("records.reasons: %q can't mean %q", reason.Text, reason.Reason)
+			}
+		}
+	}
+	if d := s.OnDemand; d != nil {
+		for _, address := range []string{d.Known, d.Outside} {
+			if host, _, err := net.SplitHostPort(address); err != nil || !isLoopback(host) {
+				wrong("onDemand: %q is not an address and port on loopback", address)
 			}
 		}
 	}

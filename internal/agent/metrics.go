@@ -21,6 +21,8 @@ type metrics struct {
 	followFailures            atomic.Int64
 	spansSent, spansLost      atomic.Int64
 	records, recordsBad       atomic.Int64
+	// Connections to destinations that the proxy did not know, by where they went.
+	toMesh, toOutside, nowhere atomic.Int64
 
 	mu       sync.Mutex
 	failures map[string]int64
@@ -68,5 +70,7 @@ func (m *metrics) write(w io.Writer, expiry int64, ready bool) {
 		labelled(metric.LabelResult, "lost", m.spansLost.Load()), labelled(metric.LabelResult, "sent", m.spansSent.Load()))
 	write(metric.AgentRecords, "counter", "Records of the proxy's requests and connections, by result.",
 		labelled(metric.LabelResult, "counted", m.records.Load()), labelled(metric.LabelResult, "malformed", m.recordsBad.Load()))
+	write(metric.AgentUnknown, "counter", "Connections to destinations that the proxy did not know, by where they went.",
+		labelled(metric.LabelResult, metric.ResultError, m.nowhere.Load()), labelled(metric.LabelResult, "mesh", m.toMesh.Load()), labelled(metric.LabelResult, "outside", m.toOutside.Load()))
 	write(metric.AgentReady, "gauge", "Whether the agent reports the pod as ready.", value(map[bool]int64{true: 1}[ready]))
 }

@@ -110,7 +110,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		address:    cmp.Or(o.identityAddress, net.JoinHostPort(c.controller, identityPort)),
 		serverName: c.controller, tokenFile: o.tokenFile,
 	}
-	served := make(chan error, 3)
+	served := make(chan error, 4)
 	finish, err := observe(c, o, children, served, log, metrics)
 	if err != nil {
 		return err
@@ -176,6 +176,15 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		discovery := secrets.server()
 		go func() { served <- discovery.Serve(socket) }()
 		defer discovery.Stop()
+	}
+	if c.spec.OnDemand != nil {
+		unknown, err := net.Listen("tcp", agentspec.UnknownAddress)
+		if err != nil {
+			return err
+		}
+		defer unknown.Close()
+		relay := newRelay(*c.spec.OnDemand, newInquiry(signer.learnWith(store), o.timings), o.timings, log, metrics)
+		go func() { served <- relay.serve(ctx, unknown) }()
 	}
 	go source.run(ctx)
 	go reporter.run(ctx)

@@ -70,6 +70,11 @@ type timings struct {
 	store        time.Duration // minimum time between writes of live files to the folder
 	spans        time.Duration // how long spans wait for others, to be sent together
 	collect      time.Duration // timeout of sending them
+	unknown      time.Duration // how long a connection to an unknown destination may wait until the proxy knows it
+	outside      time.Duration // how long an address counts as outside the mesh without another question
+	asks         backoff       // of questions about an address
+	known        backoff       // of handing a connection to a proxy that does not know its destination yet
+	silence      time.Duration // how soon a proxy hands such a connection back
 }
 
 var defaultTimings = timings{
@@ -102,4 +107,9 @@ var defaultTimings = timings{
 	store:        time.Second,
 	spans:        time.Second,
 	collect:      5 * time.Second,
+	unknown:      10 * time.Second,
+	outside:      5 * time.Second,
+	asks:         backoff{first: 100 * time.Millisecond, most: 2 * time.Second},
+	known:        backoff{first: 5 * time.Millisecond, most: 200 * time.Millisecond},
+	silence:      10 * time.Millisecond,
 }

@@ -208,7 +208,7 @@ func (c *Catalog) AwaitDestination(ctx context.Context, proxyUID string, at neti
 		// Subscribe before checking, so that no View is missed in between.
 		changed, leave := c.awaited.enter(proxyUID)
 		view, ok := c.View(proxyUID)
-		if ok && (len(view.Outbound.Unknown) == 0 || has(view.Outbound, at)) {
+		if ok && Knows(view, at) {
 			leave()
 			return nil
 		}
@@ -222,9 +222,13 @@ func (c *Catalog) AwaitDestination(ctx context.Context, proxyUID string, at neti
 	}
 }
 
-// has reports whether an Outbound has a Destination at the address.
-func has(o *mesh.Outbound, at netip.AddrPort) bool {
-	for _, d := range o.Destinations.All() {
+// Knows reports whether a View has a Destination at the address, or everything that its proxy
+// may call.
+func Knows(view *mesh.View, at netip.AddrPort) bool {
+	if len(view.Outbound.Unknown) == 0 {
+		return true
+	}
+	for _, d := range view.Outbound.Destinations.All() {
 		if d.Port == at.Port() && slices.Contains(d.Addresses, at.Addr()) {
 			return true
 		}

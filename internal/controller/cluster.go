@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -39,6 +40,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
+	"github.com/outrigger-mesh/outrigger/internal/ondemand"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
@@ -112,7 +114,16 @@ func (c *cluster) feed(ctx context.Context, to *catalog.Catalog) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.cache.Start(ctx) })
 	group.Go(func() error { return c.facts.Start(ctx) })
-	group.Go(func() error { return c.facts.Feed(ctx, c.mapper, to.Apply, to.Synced) })
+	// Without what was learned, proxies would lose services for a moment.
+	var unread atomic.Int32
+	unread.Store(2)
+	synced := func() {
+		if unread.Add(-1) == 0 {
+			to.Synced()
+		}
+	}
+	group.Go(func() error { return c.facts.Feed(ctx, c.mapper, to.Apply, synced) })
+	group.Go(func() error { return ondemand.Follow(ctx, c.client, c.options.Log, to.Apply, synced) })
 	group.Go(func() error {
 		if c.facts.WaitForSync(ctx) == nil {
 			close(c.known)
@@ -150,6 +161,10 @@ func (c *cluster) member(ctx context.Context, w identity.Workload) error {
 }
 
 func (c *cluster) roots() rootSources { return c.keeps }
+
+func (c *cluster) learned(of *catalog.Catalog) (ondemand.Store, error) {
+	return ondemand.NewKube(c.client, of.Snapshot), nil
+}
 
 // problems returns nil: all Problems of a cluster are in the Snapshot.
 func (c *cluster) problems() []mesh.Problem { return nil }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,8 +19,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
+	"github.com/outrigger-mesh/outrigger/internal/ondemand"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/scrape"
 	"github.com/outrigger-mesh/outrigger/internal/source"
@@ -128,6 +132,10 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 	options.Log, options.Find, options.Trusts = o.Log, from.find(), true
 	options.Features, options.Proxyless = sidecar.Features, sidecar.IsProxyless
 	cat := catalog.New(options)
+	learned, err := from.learned(cat)
+	if err != nil {
+		return fail(err)
+	}
 	run(func(ctx context.Context) error { return from.feed(ctx, cat) })
 	run(always(cat.Run))
 
@@ -139,7 +147,7 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 
 	// The signing service issues certificates to the controller and to pods. The catalog
 	// passes the trusted roots on to the proxies.
-	identities, err := o.newIdentities(from, failures{from, proxies, o.Log}.take, metrics)
+	identities, err := o.newIdentities(from, failures{from, proxies, o.Log}.take, learn(ondemand.NewLearner(cat, learned)), metrics)
 	if err != nil {
 		return fail(err)
 	}
@@ -196,6 +204,13 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 		return cause
 	}
 	return err
+}
+
+// learn adapts a Learner to the signing service.
+func learn(with *ondemand.Learner) func(context.Context, identity.Workload, netip.AddrPort) (bool, error) {
+	return func(ctx context.Context, w identity.Workload, at netip.AddrPort) (bool, error) {
+		return with.Learn(ctx, fact.ServiceAccount{Namespace: w.Namespace, Name: w.ServiceAccount}, w.PodUID, at)
+	}
 }
 
 // always adapts stages that never fail.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
+	"github.com/outrigger-mesh/outrigger/internal/ondemand"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -116,6 +118,10 @@ func (f *folder) member(ctx context.Context, w identity.Workload) error {
 }
 
 func (f *folder) roots() rootSources { return f.keeps }
+
+func (f *folder) learned(of *catalog.Catalog) (ondemand.Store, error) {
+	return ondemand.NewFile(filepath.Join(f.from.CADir, "learned-services.json"), of.Apply, of.Snapshot)
+}
 
 // report logs Problems, and writes the trust bundle to a file.
 func (f *folder) report(ctx context.Context, of *catalog.Catalog, identities *identities) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"sync"
@@ -38,7 +39,9 @@ type identities struct {
 	roots   *root.Roots
 }
 
-func (o *Options) newIdentities(from origin, report func(context.Context, identity.Workload, identity.ProxyReport), metrics prometheus.Registerer) (*identities, error) {
+func (o *Options) newIdentities(from origin, report func(context.Context, identity.Workload, identity.ProxyReport),
+	learn func(context.Context, identity.Workload, netip.AddrPort) (bool, error), metrics prometheus.Registerer,
+) (*identities, error) {
 	const service = "outrigger-controller"
 	name := service + "." + o.Mesh.Namespace
 	i := &identities{names: []string{name + ".svc", name + ".svc." + o.ClusterDomain, name}}
@@ -52,7 +55,7 @@ func (o *Options) newIdentities(from origin, report func(context.Context, identi
 		return nil, err
 	}
 	i.service, err = identity.NewService(identity.ServiceOptions{
-		Manager: i.manager, Reviewer: from.reviewer(), Member: from.member, Report: report, Registerer: metrics, Log: o.Log,
+		Manager: i.manager, Reviewer: from.reviewer(), Member: from.member, Report: report, Learn: learn, Registerer: metrics, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err

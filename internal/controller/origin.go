@@ -9,6 +9,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
+	"github.com/outrigger-mesh/outrigger/internal/ondemand"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -29,6 +30,8 @@ type origin interface {
 	reviewer() identity.TokenReviewer
 	member(ctx context.Context, w identity.Workload) error
 	roots() rootSources
+	// learned returns the storage of the services that pods use.
+	learned(of *catalog.Catalog) (ondemand.Store, error)
 
 	// report writes Problems to the place of the objects, and publishes the trust bundle, until
 	// ctx ends.

@@ -74,6 +74,9 @@ type ServiceOptions struct {
 	// Report receives agents' reports about their proxies, from many goroutines; it may be
 	// nil.
 	Report func(ctx context.Context, w Workload, r ProxyReport)
+	// Learn answers agents' questions about addresses that their pods call, from many
+	// goroutines: whether the pod may call something in the mesh there. Nil means never.
+	Learn func(ctx context.Context, w Workload, address netip.AddrPort) (inMesh bool, err error)
 	// Log logs refusals; nil means slog.Default().
 	Log *slog.Logger
 }

@@ -64,6 +64,7 @@ const (
 	AgentProbes              = "outrigger_agent_probes_total"
 	AgentSpans               = "outrigger_agent_spans_total"
 	AgentRecords             = "outrigger_agent_records_total"
+	AgentUnknown             = "outrigger_agent_unknown_connections_total"
 	AgentReady               = "outrigger_agent_ready"
 )
 

@@ -104,6 +104,9 @@ type Spec struct {
 	// Records, if set, makes the agent count the proxy's requests and connections, and serve
 	// the metrics of package telemetry.
 	Records *Records `json:"records,omitempty"`
+	// OnDemand, if set, makes the agent take connections to destinations that the proxy does
+	// not know.
+	OnDemand *OnDemand `json:"onDemand,omitempty"`
 	// ReadyURL answers 2xx once the proxy has its first configuration.
 	ReadyURL string `json:"readyURL,omitempty"`
 	// Drain, if set, runs on SIGTERM before the proxy is stopped.
@@ -241,6 +244,25 @@ type Span struct {
 	// Tags describe the request. Empty ones are left out.
 	Tags map[string]string `json:"tags,omitempty"`
 }
+
+// OnDemand is for proxies that are given the services that their pods use (mesh.Outbound's
+// Unknown). The proxy hands a connection to an unknown destination to the agent at
+// UnknownAddress, with a header of the PROXY protocol, version 2, which has the original
+// source and destination. The agent asks the controller about the destination and hands the
+// connection back with the same header, at one of these addresses of the proxy, which are on
+// loopback.
+type OnDemand struct {
+	// Known is for destinations in the mesh. The proxy treats the connection as one of the
+	// application. If it still does not know the destination, it hands the connection to the
+	// agent again, which notices that.
+	Known string `json:"known"`
+	// Outside is for destinations outside the mesh, to which the rules of egress apply. The
+	// proxy must not hand the connection to the agent again.
+	Outside string `json:"outside"`
+}
+
+// UnknownAddress is where the agent takes connections to unknown destinations.
+const UnknownAddress = "127.0.0.1:15902"
 
 // Drain lets the proxy finish its connections before it is stopped.
 type Drain struct {

@@ -23,6 +23,98 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type LearnRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// address is the IP address and port that an application of the pod calls, for
+	// example "10.96.0.7:80" or "[fd00::7]:80".
+	Address       string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LearnRequest) Reset() {
+	*x = LearnRequest{}
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LearnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LearnRequest) ProtoMessage() {}
+
+func (x *LearnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LearnRequest.ProtoReflect.Descriptor instead.
+func (*LearnRequest) Descriptor() ([]byte, []int) {
+	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *LearnRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+type LearnResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// in_mesh is false if there is nothing in the mesh that the pod may call at the
+	// address.
+	InMesh        bool `protobuf:"varint,1,opt,name=in_mesh,json=inMesh,proto3" json:"in_mesh,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LearnResponse) Reset() {
+	*x = LearnResponse{}
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LearnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LearnResponse) ProtoMessage() {}
+
+func (x *LearnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LearnResponse.ProtoReflect.Descriptor instead.
+func (*LearnResponse) Descriptor() ([]byte, []int) {
+	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LearnResponse) GetInMesh() bool {
+	if x != nil {
+		return x.InMesh
+	}
+	return false
+}
+
 type ReportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// failing is set if the proxy does not stay up or cannot be started.
@@ -40,7 +132,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_apis_identity_v1_identity_proto_msgTypes[0]
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -52,7 +144,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apis_identity_v1_identity_proto_msgTypes[0]
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -65,7 +157,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{0}
+	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ReportRequest) GetFailing() bool {
@@ -104,7 +196,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_apis_identity_v1_identity_proto_msgTypes[1]
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -116,7 +208,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apis_identity_v1_identity_proto_msgTypes[1]
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -129,7 +221,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{1}
+	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{3}
 }
 
 type SignRequest struct {
@@ -143,7 +235,7 @@ type SignRequest struct {
 
 func (x *SignRequest) Reset() {
 	*x = SignRequest{}
-	mi := &file_apis_identity_v1_identity_proto_msgTypes[2]
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -155,7 +247,7 @@ func (x *SignRequest) String() string {
 func (*SignRequest) ProtoMessage() {}
 
 func (x *SignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apis_identity_v1_identity_proto_msgTypes[2]
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -168,7 +260,7 @@ func (x *SignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignRequest.ProtoReflect.Descriptor instead.
 func (*SignRequest) Descriptor() ([]byte, []int) {
-	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{2}
+	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SignRequest) GetCsr() []byte {
@@ -190,7 +282,7 @@ type SignResponse struct {
 
 func (x *SignResponse) Reset() {
 	*x = SignResponse{}
-	mi := &file_apis_identity_v1_identity_proto_msgTypes[3]
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -202,7 +294,7 @@ func (x *SignResponse) String() string {
 func (*SignResponse) ProtoMessage() {}
 
 func (x *SignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apis_identity_v1_identity_proto_msgTypes[3]
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -215,7 +307,7 @@ func (x *SignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignResponse.ProtoReflect.Descriptor instead.
 func (*SignResponse) Descriptor() ([]byte, []int) {
-	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{3}
+	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SignResponse) GetChain() []byte {
@@ -236,7 +328,11 @@ var File_apis_identity_v1_identity_proto protoreflect.FileDescriptor
 
 const file_apis_identity_v1_identity_proto_rawDesc = "" +
 	"\n" +
-	"\x1fapis/identity/v1/identity.proto\x12\x15outrigger.identity.v1\"r\n" +
+	"\x1fapis/identity/v1/identity.proto\x12\x15outrigger.identity.v1\"(\n" +
+	"\fLearnRequest\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"(\n" +
+	"\rLearnResponse\x12\x17\n" +
+	"\ain_mesh\x18\x01 \x01(\bR\x06inMesh\"r\n" +
 	"\rReportRequest\x12\x18\n" +
 	"\afailing\x18\x01 \x01(\bR\afailing\x12\x10\n" +
 	"\x03how\x18\x02 \x01(\tR\x03how\x12\x1d\n" +
@@ -248,10 +344,11 @@ const file_apis_identity_v1_identity_proto_rawDesc = "" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"S\n" +
 	"\fSignResponse\x12\x14\n" +
 	"\x05chain\x18\x01 \x01(\fR\x05chain\x12\x16\n" +
-	"\x06bundle\x18\x02 \x01(\fR\x06bundleJ\x04\b\x03\x10\x04R\x0frepository_root2\xb2\x01\n" +
+	"\x06bundle\x18\x02 \x01(\fR\x06bundleJ\x04\b\x03\x10\x04R\x0frepository_root2\x86\x02\n" +
 	"\bIdentity\x12O\n" +
 	"\x04Sign\x12\".outrigger.identity.v1.SignRequest\x1a#.outrigger.identity.v1.SignResponse\x12U\n" +
-	"\x06Report\x12$.outrigger.identity.v1.ReportRequest\x1a%.outrigger.identity.v1.ReportResponseBAZ?github.com/outrigger-mesh/outrigger/apis/identity/v1;identityv1b\x06proto3"
+	"\x06Report\x12$.outrigger.identity.v1.ReportRequest\x1a%.outrigger.identity.v1.ReportResponse\x12R\n" +
+	"\x05Learn\x12#.outrigger.identity.v1.LearnRequest\x1a$.outrigger.identity.v1.LearnResponseBAZ?github.com/outrigger-mesh/outrigger/apis/identity/v1;identityv1b\x06proto3"
 
 var (
 	file_apis_identity_v1_identity_proto_rawDescOnce sync.Once
@@ -265,20 +362,24 @@ func file_apis_identity_v1_identity_proto_rawDescGZIP() []byte {
 	return file_apis_identity_v1_identity_proto_rawDescData
 }
 
-var file_apis_identity_v1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_apis_identity_v1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_apis_identity_v1_identity_proto_goTypes = []any{
-	(*ReportRequest)(nil),  // 0: outrigger.identity.v1.ReportRequest
-	(*ReportResponse)(nil), // 1: outrigger.identity.v1.ReportResponse
-	(*SignRequest)(nil),    // 2: outrigger.identity.v1.SignRequest
-	(*SignResponse)(nil),   // 3: outrigger.identity.v1.SignResponse
+	(*LearnRequest)(nil),   // 0: outrigger.identity.v1.LearnRequest
+	(*LearnResponse)(nil),  // 1: outrigger.identity.v1.LearnResponse
+	(*ReportRequest)(nil),  // 2: outrigger.identity.v1.ReportRequest
+	(*ReportResponse)(nil), // 3: outrigger.identity.v1.ReportResponse
+	(*SignRequest)(nil),    // 4: outrigger.identity.v1.SignRequest
+	(*SignResponse)(nil),   // 5: outrigger.identity.v1.SignResponse
 }
 var file_apis_identity_v1_identity_proto_depIdxs = []int32{
-	2, // 0: outrigger.identity.v1.Identity.Sign:input_type -> outrigger.identity.v1.SignRequest
-	0, // 1: outrigger.identity.v1.Identity.Report:input_type -> outrigger.identity.v1.ReportRequest
-	3, // 2: outrigger.identity.v1.Identity.Sign:output_type -> outrigger.identity.v1.SignResponse
-	1, // 3: outrigger.identity.v1.Identity.Report:output_type -> outrigger.identity.v1.ReportResponse
-	2, // [2:4] is the sub-list for method output_type
-	0, // [0:2] is the sub-list for method input_type
+	4, // 0: outrigger.identity.v1.Identity.Sign:input_type -> outrigger.identity.v1.SignRequest
+	2, // 1: outrigger.identity.v1.Identity.Report:input_type -> outrigger.identity.v1.ReportRequest
+	0, // 2: outrigger.identity.v1.Identity.Learn:input_type -> outrigger.identity.v1.LearnRequest
+	5, // 3: outrigger.identity.v1.Identity.Sign:output_type -> outrigger.identity.v1.SignResponse
+	3, // 4: outrigger.identity.v1.Identity.Report:output_type -> outrigger.identity.v1.ReportResponse
+	1, // 5: outrigger.identity.v1.Identity.Learn:output_type -> outrigger.identity.v1.LearnResponse
+	3, // [3:6] is the sub-list for method output_type
+	0, // [0:3] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
@@ -295,7 +396,7 @@ func file_apis_identity_v1_identity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apis_identity_v1_identity_proto_rawDesc), len(file_apis_identity_v1_identity_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Identity_Sign_FullMethodName   = "/outrigger.identity.v1.Identity/Sign"
 	Identity_Report_FullMethodName = "/outrigger.identity.v1.Identity/Report"
+	Identity_Learn_FullMethodName  = "/outrigger.identity.v1.Identity/Learn"
 )
 
 // IdentityClient is the client API for Identity service.
@@ -46,6 +47,11 @@ type IdentityClient interface {
 	// a proxy keeps crashing, its agent reports that each minute, and then once that it
 	// is running again. The errors are those of Sign.
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
+	// Learn says whether an address belongs to a service that the pod that the token is
+	// bound to may call in the mesh. If the pod's proxy is given services on demand, the
+	// service is added to those of the pod's service account, and the answer comes when
+	// the proxy is being sent it. The errors are those of Sign.
+	Learn(ctx context.Context, in *LearnRequest, opts ...grpc.CallOption) (*LearnResponse, error)
 }
 
 type identityClient struct {
@@ -76,6 +82,16 @@ func (c *identityClient) Report(ctx context.Context, in *ReportRequest, opts ...
 	return out, nil
 }
 
+func (c *identityClient) Learn(ctx context.Context, in *LearnRequest, opts ...grpc.CallOption) (*LearnResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LearnResponse)
+	err := c.cc.Invoke(ctx, Identity_Learn_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // IdentityServer is the server API for Identity service.
 // All implementations must embed UnimplementedIdentityServer
 // for forward compatibility.
@@ -97,6 +113,11 @@ type IdentityServer interface {
 	// a proxy keeps crashing, its agent reports that each minute, and then once that it
 	// is running again. The errors are those of Sign.
 	Report(context.Context, *ReportRequest) (*ReportResponse, error)
+	// Learn says whether an address belongs to a service that the pod that the token is
+	// bound to may call in the mesh. If the pod's proxy is given services on demand, the
+	// service is added to those of the pod's service account, and the answer comes when
+	// the proxy is being sent it. The errors are those of Sign.
+	Learn(context.Context, *LearnRequest) (*LearnResponse, error)
 	mustEmbedUnimplementedIdentityServer()
 }
 
@@ -112,6 +133,9 @@ func (UnimplementedIdentityServer) Sign(context.Context, *SignRequest) (*SignRes
 }
 func (UnimplementedIdentityServer) Report(context.Context, *ReportRequest) (*ReportResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
+}
+func (UnimplementedIdentityServer) Learn(context.Context, *LearnRequest) (*LearnResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Learn not implemented")
 }
 func (UnimplementedIdentityServer) mustEmbedUnimplementedIdentityServer() {}
 func (UnimplementedIdentityServer) testEmbeddedByValue()                  {}
@@ -170,6 +194,24 @@ func _Identity_Report_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Identity_Learn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LearnRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdentityServer).Learn(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Identity_Learn_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdentityServer).Learn(ctx, req.(*LearnRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Identity_ServiceDesc is the grpc.ServiceDesc for Identity service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -184,6 +226,10 @@ var Identity_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Report",
 			Handler:    _Identity_Report_Handler,
+		},
+		{
+			MethodName: "Learn",
+			Handler:    _Identity_Learn_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -74,6 +74,7 @@ var traffic = []Row{
 	{"Split of connections", "A TrafficSplit distributes connections by its weights, also to servers that send first, unless a TCPRoute of Gateway API routes them. Its service needs no pods.", ofBoth(mesh.FeatureServerFirst), testSplitConnections},
 	{"A split grants nothing", "A client needs permission for the backends of a TrafficSplit: the share of a backend that it may not call fails.", ofEvery, testSplitGrantsNothing},
 	{"Limited to some services", "A sidecar that an annotation limits to some services calls these, by policy and in permissive mode, and refuses connections to others.", ofEvery, testOutboundServices},
+	{"On demand", "A sidecar that gets services on demand knows none until its pod calls them. The first request to a service, of every protocol, takes effect as if it were known, by policy and in permissive mode, and later ones go straight. Traffic out of the mesh obeys the same rules as otherwise.", ofClient(mesh.FeatureOnDemand, mesh.FeatureServerFirst), testOnDemand},
 	{"No endpoints", "Requests to a service without endpoints get 503 at once, and connections to it are closed. In a TrafficSplit this happens to its share.", ofEvery, testNoEndpoints},
 	{"Retry", "A Retry policy repeats failed requests, for its source only, regardless of its namespace.", ofClient(mesh.FeatureRetries), func(t *testing.T, w *testMesh) {
 		w.get(t, "users/web", cartV1, ok)

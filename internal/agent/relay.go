@@ -1,0 +1,268 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// Limits of the relay. A connection takes two goroutines and two sockets for as long as it
+// lasts.
+const (
+	maxRelayed = 4096
+	// maxRounds is how often a connection may come back after the relay took the proxy's
+	// silence for knowledge. Each time it stays on a longer way.
+	maxRounds = 4
+)
+
+// relay takes connections to destinations that the proxy does not know, finds out where they
+// go, and hands them back to the proxy. Its methods are safe for use by many goroutines.
+type relay struct {
+	to      agentspec.OnDemand
+	inquiry *inquiry
+	timings timings
+	log     *slog.Logger
+	metrics *metrics
+	slots   chan struct{}
+
+	mu sync.Mutex
+	// handed are the connections that were handed to the proxy as known.
+	handed map[flow]*handover
+}
+
+// flow is the original source and destination of a connection.
+type flow struct{ from, to netip.AddrPort }
+
+// handover is a connection that the proxy was handed as known.
+type handover struct {
+	// back is closed when the proxy has handed it to the relay again.
+	back chan struct{}
+	// settled is set when the relay has stopped to wait for that. Rounds counts how often it
+	// came back after that.
+	settled bool
+	rounds  int
+}
+
+func newRelay(to agentspec.OnDemand, inquiry *inquiry, timings timings, log *slog.Logger, metrics *metrics) *relay {
+	return &relay{
+		to: to, inquiry: inquiry, timings: timings, log: log, metrics: metrics,
+		slots: make(chan struct{}, maxRelayed), handed: make(map[flow]*handover),
+	}
+}
+
+// serve takes connections until the listener is closed.
+func (r *relay) serve(ctx context.Context, listener net.Listener) error {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return fmt.Errorf("taking connections to unknown destinations: %w", err)
+		}
+		select {
+		case r.slots <- struct{}{}:
+			go func() {
+				defer func() { <-r.slots }()
+				r.take(ctx, conn.(*net.TCPConn))
+			}()
+		default:
+			reset(conn)
+		}
+	}
+}
+
+// take handles a connection until it ends.
+func (r *relay) take(ctx context.Context, conn *net.TCPConn) {
+	header, from, err := readHeader(conn, r.timings.admin)
+	if err != nil {
+		r.log.Debug("refused a connection to an unknown destination", "error", err)
+		reset(conn)
+		return
+	}
+	rounds, again := r.isBack(from)
+	if again {
+		reset(conn)
+		return
+	}
+	out, err := r.route(ctx, from, header, rounds)
+	if err != nil {
+		r.metrics.nowhere.Add(1)
+		r.log.Warn("a connection to a destination that the proxy does not know has failed", "destination", from.to.String(), "error", err)
+		reset(conn)
+		return
+	}
+	join(conn, out)
+}
+
+// readHeader reads the header of a connection, without anything after it.
+func readHeader(conn *net.TCPConn, timeout time.Duration) (*proxyproto.Header, flow, error) {
+	_ = conn.SetReadDeadline(time.Now().Add(timeout)) // Fails only if the connection has ended.
+	header, err := proxyproto.Read(bufio.NewReaderSize(byByte{conn}, 16))
+	if err != nil {
+		return nil, flow{}, fmt.Errorf("reading the header of the PROXY protocol: %w", err)
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	source, destination, ok := header.TCPAddrs()
+	if !ok {
+		return nil, flow{}, errors.New("the header of the PROXY protocol has no addresses")
+	}
+	f := flow{unmapped(source), unmapped(destination)}
+	return proxyproto.HeaderProxyFromAddrs(2, net.TCPAddrFromAddrPort(f.from), net.TCPAddrFromAddrPort(f.to)), f, nil
+}
+
+// byByte reads single bytes, so that nothing after a header is read.
+type byByte struct{ io.Reader }
+
+func (r byByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(len(p), 1)]) }
+
+func unmapped(addr *net.TCPAddr) netip.AddrPort {
+	at := addr.AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}
+
+// isBack reports whether the proxy hands back a connection that it was just handed. If the
+// relay has stopped to wait for that, it returns how often that has happened.
+func (r *relay) isBack(from flow) (rounds int, again bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.handed[from]
+	switch {
+	case h == nil:
+		return 0, false
+	case !h.settled && !isClosed(h.back):
+		close(h.back)
+		return 0, true
+	}
+	h.rounds++
+	return h.rounds, false
+}
+
+// route asks about the destination and returns a connection of the proxy for it.
+func (r *relay) route(ctx context.Context, from flow, header *proxyproto.Header, rounds int) (*net.TCPConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.timings.unknown)
+	defer cancel()
+	inMesh, err := r.inquiry.ask(ctx, from.to)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("asking the controller about it: %w", err)
+	case !inMesh:
+		r.metrics.toOutside.Add(1)
+		return r.dial(ctx, r.to.Outside, header)
+	case rounds > maxRounds:
+		return nil, errors.New("it is in the mesh, but the proxy does not get to know it")
+	}
+	retry := r.timings.known
+	for {
+		out, err := r.hand(ctx, from, header)
+		if err != nil {
+			return nil, err
+		}
+		if out != nil {
+			r.metrics.toMesh.Add(1)
+			return out, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("it is in the mesh, but the proxy has not got to know it within %s", r.timings.unknown)
+		case <-time.After(retry.next()):
+		}
+	}
+}
+
+// hand hands a connection to the proxy as known. It returns nil if the proxy does not know
+// the destination yet.
+func (r *relay) hand(ctx context.Context, from flow, header *proxyproto.Header) (*net.TCPConn, error) {
+	h := r.expect(from)
+	out, err := r.dial(ctx, r.to.Known, header)
+	if err != nil {
+		r.forget(from, h)
+		return nil, err
+	}
+	select {
+	case <-h.back:
+		r.forget(from, h)
+		reset(out)
+		return nil, nil
+	case <-time.After(r.timings.silence):
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if isClosed(h.back) {
+		delete(r.handed, from)
+		reset(out)
+		return nil, nil
+	}
+	h.settled = true
+	time.AfterFunc(r.timings.unknown, func() { r.forget(from, h) })
+	return out, nil
+}
+
+// expect records that a connection is about to be handed over.
+func (r *relay) expect(from flow) *handover {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := &handover{back: make(chan struct{})}
+	if former := r.handed[from]; former != nil {
+		h.rounds = former.rounds
+	}
+	r.handed[from] = h
+	return h
+}
+
+func (r *relay) forget(from flow, h *handover) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.handed[from] == h {
+		delete(r.handed, from)
+	}
+}
+
+func (r *relay) dial(ctx context.Context, address string, header *proxyproto.Header) (*net.TCPConn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("handing it back to the proxy: %w", err)
+	}
+	if _, err := header.WriteTo(conn); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("handing it back to the proxy: %w", err)
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+// join copies between two connections until both directions have ended. A connection that
+// fails resets the other one.
+func join(a, b *net.TCPConn) {
+	var copying sync.WaitGroup
+	copying.Go(func() { pass(a, b) })
+	pass(b, a)
+	copying.Wait()
+	a.Close()
+	b.Close()
+}
+
+// pass copies one direction. The kernel moves the bytes.
+func pass(to, from *net.TCPConn) {
+	if _, err := io.Copy(to, from); err != nil {
+		reset(to)
+		reset(from)
+		return
+	}
+	_ = to.CloseWrite() // Fails only if the connection has ended.
+}
+
+// reset closes a connection such that the other end sees a failure.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // Fails only if the connection has ended.
+	}
+	conn.Close()
+}

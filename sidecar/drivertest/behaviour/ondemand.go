@@ -1,0 +1,138 @@
+package behaviour
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// firstCall is the first call of something, without a second try.
+type firstCall struct {
+	what string
+	call func(t *testing.T, w *testMesh) error
+}
+
+func firstRequest(url, pod string) firstCall {
+	return firstCall{url, func(t *testing.T, w *testMesh) error {
+		r, err := w.send(w.pod(t, "users/web"), request{url: url})
+		if err != nil {
+			return err
+		}
+		return isFrom(pod)(r)
+	}}
+}
+
+func firstLine(address, send, want string) firstCall {
+	return firstCall{address, func(t *testing.T, w *testMesh) error {
+		got, err := line(w.pod(t, "users/web"), address, send)
+		if err == nil && got != want {
+			err = fmt.Errorf("it answers %q, want %q", got, want)
+		}
+		return err
+	}}
+}
+
+// testOnDemand has the clients' sidecars get services on demand.
+func testOnDemand(t *testing.T, w *testMesh) {
+	w.serveOutside(t)
+	w.apply(t, "twins.yaml", twins)
+	w.set(t, "town.yaml", strings.Replace(fmt.Sprintf(meshTemplate, w.Client, w.Server, longAccount),
+		"sidecar-class: "+w.Client, "sidecar-class: "+w.Client+", openservicemesh.io/outbound-services: on-demand", 1))
+	defer w.set(t, "town.yaml", fmt.Sprintf(meshTemplate, w.Client, w.Server, longAccount))
+
+	lone := net.JoinHostPort(w.pod(t, "shop/lone").Addresses()[0].String(), "8080")
+	for _, mode := range []struct {
+		config string
+		calls  []firstCall
+	}{
+		{meshConfig("", ""), []firstCall{
+			firstLine("cart-v1.shop:3306", "", "hello from cart-v1\n"),
+			firstRequest("http://twin.shop/cart", "cart-v1"),
+			firstRequest("http://db-0.db.shop:8080/cart", "db-0"),
+			firstRequest("http://"+lone+"/", "lone"),
+		}},
+		{strings.Replace(meshConfig("", ""), "PolicyMode: false", "PolicyMode: true", 1), []firstCall{
+			firstLine("twin-echo.shop:80", "echo\n", "echo\n"),
+			firstRequest("http://twin-web.shop:8088/cart", "cart-v1"),
+			firstRequest("http://twin-headless.shop:8080/cart", "cart-v1"),
+		}},
+	} {
+		w.set(t, "mesh.yaml", mode.config)
+		w.settled(t)
+		for _, first := range mode.calls {
+			before, known := w.relayed(t, "users/web", "mesh"), w.known(t, "users/web")
+			begin := time.Now()
+			if err := first.call(t, w); err != nil {
+				t.Fatalf("the first call of %s: %v", first.what, err)
+			}
+			t.Logf("the first call of %s takes %s", first.what, time.Since(begin))
+			if now := w.relayed(t, "users/web", "mesh"); now != before+1 {
+				t.Errorf("the agent has handed %d connections to %s, want 1", now-before, first.what)
+			}
+			if now := w.known(t, "users/web"); now <= known {
+				t.Errorf("the sidecar knows %d destinations after the first call of %s, and knew %d before", now, first.what, known)
+			}
+			for range 3 {
+				if err := first.call(t, w); err != nil {
+					t.Errorf("a later call of %s: %v", first.what, err)
+				}
+			}
+			if now := w.relayed(t, "users/web", "mesh"); now != before+1 {
+				t.Errorf("the agent has handed over %d later connections to %s", now-before-1, first.what)
+			}
+		}
+		// The node's address is in the range of the pods.
+		if err := w.blockedOutside(t, "users/web"); err != nil {
+			t.Error(err)
+		}
+	}
+	defer w.configure(t, "", "")
+	w.set(t, "mesh.yaml", strings.Replace(meshConfig("", ""), "enableEgress: false", "enableEgress: true", 1))
+	before := w.relayed(t, "users/web", "outside")
+	w.get(t, "users/web", "http://"+net.JoinHostPort(nodeAddress, outsidePort)+"/", isOutside)
+	if now := w.relayed(t, "users/web", "outside"); now == before {
+		t.Error("the agent has not asked about an address near those of the mesh")
+	}
+	// The thief may call next to nothing of it, as without on demand.
+	w.denies(t, "users/thief", cartV1)
+}
+
+// relayed returns how many connections the agent of a pod has handed on.
+func (w *testMesh) relayed(t *testing.T, pod, result string) int {
+	t.Helper()
+	r, err := w.send(w.pod(t, pod), request{url: "http://127.0.0.1:15901/metrics"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`unknown_connections_total\{result="` + result + `"\} (\d+)`).FindStringSubmatch(r.Body)
+	if found == nil {
+		t.Fatalf("the agent does not say how many connections it has handed on:\n%s", r.Body)
+	}
+	n, _ := strconv.Atoi(found[1])
+	return n
+}
+
+// known returns how many destinations the sidecar of a pod knows.
+func (w *testMesh) known(t *testing.T, pod string) int {
+	t.Helper()
+	text, err := w.Debug(t.Context(), "/debug/proxy?pod="+pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page struct {
+		View struct {
+			Outbound struct {
+				Destinations map[string]any `json:"destinations"`
+			} `json:"outbound"`
+		} `json:"view"`
+	}
+	if err := json.Unmarshal(text, &page); err != nil {
+		t.Fatal(err)
+	}
+	return len(page.View.Outbound.Destinations)
+}
