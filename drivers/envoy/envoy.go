@@ -79,7 +79,7 @@ func (Driver) Patch(ctx context.Context) error {
 		Files:    files(inj.ServerPort(driver.ADSPort)),
 		Secrets:  &agentspec.Secrets{Socket: path.Join(driver.IdentityDir, secretSocket)},
 		Records:  &agentspec.Records{File: recordsFile, Metrics: "http://127.0.0.1:15000/stats/prometheus", Open: stateOpen, Reasons: reasons()},
-		OnDemand: driver.OnDemand(),
+		OnDemand: &onDemand,
 		ReadyURL: "http://127.0.0.1:15000/ready",
 		Drain:    &agentspec.Drain{URL: "http://127.0.0.1:15000/drain_listeners?graceful", Seconds: 5},
 	})

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"net/netip"
+	"path"
 	"slices"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -29,6 +30,11 @@ const (
 	outsideListener = "outside"
 )
 
+// onDemand are the sockets of these listeners. With an address and port Envoy would take
+// these for the original destination: use_original_dst asks the kernel after the listener's
+// own filters, and the kernel has no answer for a Unix socket.
+var onDemand = agentspec.OnDemand{Known: path.Join(driver.RunDir, "known.sock"), Outside: path.Join(driver.RunDir, "outside.sock")}
+
 // onDemand adds the listeners of a proxy that does not know all services in the ranges. A
 // connection to an unknown destination there goes to the agent, whatever egress says about
 // the address, unless the agent has found out that it leaves the mesh.
@@ -55,14 +61,14 @@ func (b *egress) onDemand(unknown []netip.Prefix, addresses []netip.Addr) {
 	add := func(listener *listenerv3.Listener) {
 		b.resources = append(b.resources, newResource(listenerType, listener.GetName(), listener))
 	}
-	back := func(name string, port uint16) *listenerv3.Listener {
+	back := func(name, socket string) *listenerv3.Listener {
 		listener := b.listener(name, "proxy_protocol", &proxylistenerv3.ProxyProtocol{})
-		listener.Address = socketAddress("127.0.0.1", port)
+		listener.Address = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: socket, Mode: 0o600}}}
 		return listener
 	}
-	add(back(outsideListener, driver.OutsidePort))
+	add(back(outsideListener, onDemand.Outside))
 	b.chains = b.withUnknown(unknown)
-	add(back(knownListener, driver.KnownPort))
+	add(back(knownListener, onDemand.Known))
 	listener := b.listener(outboundListener, "original_dst", &originaldstv3.OriginalDst{})
 	listenOn(listener, addresses, driver.OutboundPort)
 	add(listener)

@@ -260,8 +260,8 @@ func (c *config) check() error {
 	}
 	if d := s.OnDemand; d != nil {
 		for _, address := range []string{d.Known, d.Outside} {
-			if host, _, err := net.SplitHostPort(address); err != nil || !isLoopback(host) {
-				wrong("onDemand: %q is not an address and port on loopback", address)
+			if host, _, err := net.SplitHostPort(address); !isPath(address) && (err != nil || !isLoopback(host)) {
+				wrong("onDemand: %q is neither the path of a socket nor an address and port on loopback", address)
 			}
 		}
 	}

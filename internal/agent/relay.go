@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"path"
 	"sync"
 	"time"
 
@@ -147,7 +148,7 @@ func (r *relay) isBack(from flow) (rounds int, again bool) {
 }
 
 // route asks about the destination and returns a connection of the proxy for it.
-func (r *relay) route(ctx context.Context, from flow, header *proxyproto.Header, rounds int) (*net.TCPConn, error) {
+func (r *relay) route(ctx context.Context, from flow, header *proxyproto.Header, rounds int) (stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timings.unknown)
 	defer cancel()
 	inMesh, err := r.inquiry.ask(ctx, from.to)
@@ -180,7 +181,7 @@ func (r *relay) route(ctx context.Context, from flow, header *proxyproto.Header,
 
 // hand hands a connection to the proxy as known. It returns nil if the proxy does not know
 // the destination yet.
-func (r *relay) hand(ctx context.Context, from flow, header *proxyproto.Header) (*net.TCPConn, error) {
+func (r *relay) hand(ctx context.Context, from flow, header *proxyproto.Header) (stream, error) {
 	h := r.expect(from)
 	out, err := r.dial(ctx, r.to.Known, header)
 	if err != nil {
@@ -226,8 +227,12 @@ func (r *relay) forget(from flow, h *handover) {
 	}
 }
 
-func (r *relay) dial(ctx context.Context, address string, header *proxyproto.Header) (*net.TCPConn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+func (r *relay) dial(ctx context.Context, address string, header *proxyproto.Header) (stream, error) {
+	network := "tcp"
+	if path.IsAbs(address) {
+		network = "unix"
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("handing it back to the proxy: %w", err)
 	}
@@ -235,12 +240,18 @@ func (r *relay) dial(ctx context.Context, address string, header *proxyproto.Hea
 		conn.Close()
 		return nil, fmt.Errorf("handing it back to the proxy: %w", err)
 	}
-	return conn.(*net.TCPConn), nil
+	return conn.(stream), nil
+}
+
+// stream is a connection whose directions end separately.
+type stream interface {
+	net.Conn
+	CloseWrite() error
 }
 
 // join copies between two connections until both directions have ended. A connection that
 // fails resets the other one.
-func join(a, b *net.TCPConn) {
+func join(a, b stream) {
 	var copying sync.WaitGroup
 	copying.Go(func() { pass(a, b) })
 	pass(b, a)
@@ -250,7 +261,7 @@ func join(a, b *net.TCPConn) {
 }
 
 // pass copies one direction. The kernel moves the bytes.
-func pass(to, from *net.TCPConn) {
+func pass(to, from stream) {
 	if _, err := io.Copy(to, from); err != nil {
 		reset(to)
 		reset(from)

@@ -249,8 +249,9 @@ type Span struct {
 // Unknown). The proxy hands a connection to an unknown destination to the agent at
 // UnknownAddress, with a header of the PROXY protocol, version 2, which has the original
 // source and destination. The agent asks the controller about the destination and hands the
-// connection back with the same header, at one of these addresses of the proxy, which are on
-// loopback.
+// connection back with the same header, at one of these sockets of the proxy. Each is the
+// absolute path of a Unix socket, which only the proxy's user may use, or an address and port
+// on loopback.
 type OnDemand struct {
 	// Known is for destinations in the mesh. The proxy treats the connection as one of the
 	// application. If it still does not know the destination, it hands the connection to the

@@ -1,10 +1,6 @@
 package driver
 
-import (
-	"fmt"
-
-	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
-)
+import "github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 
 // Names and numbers of the injected parts, equal for all drivers. The ports are the
 // same as in Open Service Mesh, for its users' sake.
@@ -22,10 +18,6 @@ const (
 	// OutboundPort and InboundPort accept redirected connections.
 	OutboundPort = 15001
 	InboundPort  = 15003
-	// KnownPort and OutsidePort, on loopback only, take connections back from the agent
-	// (agentspec.OnDemand).
-	KnownPort   = 15004
-	OutsidePort = 15005
 	// MetricsPort serves the proxy's metrics for Prometheus.
 	MetricsPort = 15010
 	// MetricsPath is the path of the metrics on that port.
@@ -50,10 +42,3 @@ const (
 	// key and chain. All files are replaced together.
 	IdentityDir = agentspec.IdentityDir
 )
-
-// OnDemand returns what the Patch of a driver with mesh.FeatureOnDemand tells the agent.
-func OnDemand() *agentspec.OnDemand {
-	return &agentspec.OnDemand{
-		Known: fmt.Sprintf("127.0.0.1:%d", KnownPort), Outside: fmt.Sprintf("127.0.0.1:%d", OutsidePort),
-	}
-}
