@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"net/netip"
-	"path"
 	"slices"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -33,7 +32,7 @@ const (
 // onDemand are the sockets of these listeners. With an address and port Envoy would take
 // these for the original destination: use_original_dst asks the kernel after the listener's
 // own filters, and the kernel has no answer for a Unix socket.
-var onDemand = agentspec.OnDemand{Known: path.Join(driver.RunDir, "known.sock"), Outside: path.Join(driver.RunDir, "outside.sock")}
+var onDemand = agentspec.OnDemand{Known: driver.KnownSocket, Outside: driver.OutsideSocket}
 
 // onDemand adds the listeners of a proxy that does not know all services in the ranges. A
 // connection to an unknown destination there goes to the agent, whatever egress says about

@@ -38,6 +38,10 @@ const (
 	BinDir = agentspec.BinDir
 	// RunDir is the writable directory for the proxy's files.
 	RunDir = agentspec.RunDir
+	// KnownSocket and OutsideSocket are sockets of the proxy that take connections back from
+	// the agent (agentspec.OnDemand).
+	KnownSocket   = RunDir + "/known.sock"
+	OutsideSocket = RunDir + "/outside.sock"
 	// IdentityDir holds key.pem, chain.pem, bundle.pem, and identity.pem, which combines
 	// key and chain. All files are replaced together.
 	IdentityDir = agentspec.IdentityDir
