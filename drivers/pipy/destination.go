@@ -117,8 +117,8 @@ func policy(p mesh.UpstreamPolicy) policyDocument {
 	return out
 }
 
-func egress(e *mesh.Egress) egressDocument {
-	out := egressDocument{header: header{schema}, AllowAll: e.AllowAll, Ports: make(map[string]*egressPortDocument, len(e.Ports))}
+func egress(e *mesh.Egress, unknown []netip.Prefix) egressDocument {
+	out := egressDocument{header: header{schema}, AllowAll: e.AllowAll, Unknown: each(unknown, cidr), Ports: make(map[string]*egressPortDocument, len(e.Ports))}
 	for _, p := range e.Ports {
 		out.Ports[strconv.Itoa(int(p.Port))] = &egressPortDocument{
 			Protocol: string(p.Protocol), Hosts: each(p.Hosts, egressHost), Ranges: each(p.Ranges, cidr),

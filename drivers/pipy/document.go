@@ -331,6 +331,8 @@ type egressDocument struct {
 	AllowAll bool `json:"allowAll,omitempty"`
 	// Ports are keyed by their decimal number.
 	Ports map[string]*egressPortDocument `json:"ports,omitempty"`
+	// Unknown are address ranges with destinations of the mesh that the proxy may not know.
+	Unknown []string `json:"unknown,omitempty"`
 }
 
 type egressPortDocument struct {

@@ -78,6 +78,7 @@ func (Driver) Patch(ctx context.Context) error {
 		},
 		// When the scripts change the same process reloads them; connections survive.
 		Reload:   &agentspec.Reload{Signal: "HUP"},
+		OnDemand: &agentspec.OnDemand{Known: "127.0.0.1:15004", Outside: "127.0.0.1:15005"},
 		ReadyURL: "http://127.0.0.1:15010/ready",
 		Drain:    &agentspec.Drain{Seconds: 5},
 	})

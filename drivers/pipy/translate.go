@@ -84,7 +84,9 @@ func (t *translator) set(view *mesh.View) mirror.Set {
 	own := []*mirror.File{
 		newDocument(settingsFile, settings(view.Proxy, view.Settings)),
 		t.document(documentKey{inboundFile, view.Inbound.Digest()}, inboundFile, func() any { return inbound(view.Inbound) }),
-		t.document(documentKey{egressFile, view.Egress.Digest()}, egressFile, func() any { return egress(view.Egress) }),
+		t.document(documentKey{egressFile, mesh.JoinDigests(view.Egress.Digest(), mesh.DigestOf(view.Outbound.Unknown))}, egressFile, func() any {
+			return egress(view.Egress, view.Outbound.Unknown)
+		}),
 	}
 	changes := make([]mesh.Change[*mirror.File], 0, len(own)+len(scripts))
 	for _, files := range [][]*mirror.File{own, scripts} {

@@ -33,6 +33,26 @@ export function hostPort(address, port) {
   return address.indexOf(':') >= 0 ? `[${address}]:${port}` : `${address}:${port}`
 }
 
+// headerSize returns the size of the header of the PROXY protocol, version 2, with which the
+// data begins, or -1 if that is not known yet.
+export function headerSize(data) {
+  if (data.size < 16) return -1
+  var b = new Data(data).shift(16).toArray()
+  return 16 + b[14] * 256 + b[15]
+}
+
+// parseHeader returns {to, peer, port} of such a header, or null if it has no addresses.
+export function parseHeader(b) {
+  if (b[12] !== 0x21) return null
+  var v4 = b[13] === 0x11
+  if (!v4 && b[13] !== 0x21) return null
+  var size = v4 ? 4 : 16
+  var address = at => v4 ? b.slice(at, at + 4).join('.') : formatIPv6(b.slice(at, at + 16))
+  var port = at => b[at] * 256 + b[at + 1]
+  var ports = 16 + 2 * size
+  return { to: { address: address(16 + size), port: port(ports + 2) }, peer: address(16), port: port(ports) }
+}
+
 // formatIPv6 formats 16 bytes according to RFC 5952.
 function formatIPv6(bytes) {
   var groups = Array(8).fill(0).map((_, i) => bytes[2 * i] * 256 + bytes[2 * i + 1])

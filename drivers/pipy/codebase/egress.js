@@ -43,6 +43,17 @@ export function kindOf(to) {
   return document.allowAll ? 'passthrough' : 'closed'
 }
 
+// hasUnknown reports whether this proxy does not know all destinations of the mesh.
+export function hasUnknown() {
+  return (egress()?.unknown || []).length > 0
+}
+
+// isUnknown reports whether there may be a destination of the mesh at an address that this
+// proxy does not know.
+export function isUnknown(to) {
+  return isIn(egress()?.unknown || [], to.address)
+}
+
 // isIn reports whether an address is in one of the ranges.
 function isIn(ranges, address) {
   return ranges.some(

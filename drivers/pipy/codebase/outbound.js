@@ -2,23 +2,29 @@
 //
 // The original destination decides: a connection goes to a destination of the mesh, or
 // outside the mesh if that is allowed. All others are closed.
+//
+// Where there may be destinations that this proxy does not know, the connection goes to the
+// agent, which finds out and hands it back to the port KNOWN or, if it leaves the mesh, to
+// OUTSIDE, with a header of the PROXY protocol.
 
-import { destinationAt, settings } from './config.js'
-import { destinationOf, peerOf, hostPort } from './address.js'
+import { destinationAt, settings, onChange } from './config.js'
+import { destinationOf, peerOf, hostPort, headerSize, parseHeader } from './address.js'
 import { backendOf, weighted } from './backend.js'
 import { hashOf } from './affinity.js'
 import { matchesHost } from './match.js'
 import { newTunnel, tunnel } from './tcp-client.js'
-import { hostName, kindOf, passthrough, serverBackend } from './egress.js'
+import { hostName, hasUnknown, isUnknown, kindOf, passthrough, serverBackend } from './egress.js'
 import { takeRequests } from './outbound-http.js'
 import { connectionEnded } from './outbound-log.js'
 
 var PORT = 15001
+var KNOWN = '127.0.0.1:15004', OUTSIDE = '127.0.0.1:15005', AGENT = '127.0.0.1:15902'
 // How many seconds a client may take to send a server name, on ports where it decides.
 var HELLO = 5
 var HANDSHAKE = 22
 
 var $connection
+var $handed
 
 // listen starts accepting connections, by IPv6 where the machine has it.
 export function listen() {
@@ -28,30 +34,74 @@ export function listen() {
   } catch (error) {
     pipy.listen(`0.0.0.0:${PORT}`, options, connections)
   }
+  listenBack()
+  onChange(listenBack)
+}
+
+var listensBack = false
+
+// listenBack starts accepting connections from the agent once it gets any.
+function listenBack() {
+  if (listensBack || !hasUnknown()) return
+  listensBack = true
+  pipy.listen(KNOWN, { idleTimeout: 0 }, handedBack(false))
+  pipy.listen(OUTSIDE, { idleTimeout: 0 }, handedBack(true))
 }
 
 var connections = pipeline($=>$
   .onStart(
     function (inbound) {
-      $connection = accept(inbound)
+      $connection = accept(destinationOf(inbound), peerOf(inbound), inbound.remotePort, false)
       return new Data
     }
   )
+  .pipe(() => handle)
+)
+
+var handle = pipeline($=>$
   .pipe(() => $connection.kind, {
     http: $=>$.pipe(() => takeRequests(), () => [$connection]),
     tls: $=>$.pipe(() => inspect),
     tcp: $=>$.pipe(tunnel, () => [$connection.tunnel]),
+    unknown: $=>$.connectProxyProtocol(() => $connection.header).to($=>$.connect(AGENT, { idleTimeout: 0 })),
     closed: $=>$.replaceStreamStart(() => new StreamEnd('ConnectionReset')).replaceData(() => undefined),
   })
-  .onEnd(() => connectionEnded($connection))
+  // One for the agent is logged when it has been handed back.
+  .onEnd(() => $connection.kind === 'unknown' || connectionEnded($connection))
 )
 
-// accept decides how a connection is handled.
-function accept(inbound) {
-  var to = destinationOf(inbound)
-  var peer = peerOf(inbound)
+// handedBack takes connections from the agent. It reads the header itself: Pipy's own filter
+// loses the end of what the client sends. Nothing is passed on before the header is complete,
+// so the pipeline of the connection starts after that.
+function handedBack(leaves) {
+  return pipeline($=>$
+    .onStart(
+      function () {
+        $handed = { leaves, data: new Data }
+        $connection = accept(null, '', 0, leaves)
+      }
+    )
+    .replaceData(data => $handed ? afterHeader(data) : data)
+    .pipe(() => handle)
+  )
+}
+
+// afterHeader returns what follows the header, or nothing before it is complete.
+function afterHeader(data) {
+  var all = $handed.data
+  all.push(data)
+  var size = headerSize(all)
+  if (size < 0 || all.size < size) return
+  var header = parseHeader(all.shift(size).toArray())
+  if (header) $connection = accept(header.to, header.peer, header.port, $handed.leaves)
+  $handed = null
+  return all
+}
+
+// accept decides how a connection is handled. One that leaves the mesh is not for the agent.
+function accept(to, peer, port, leaves) {
   var connection = {
-    to, peer, remote: hostPort(peer, inbound.remotePort), begun: Date.now(),
+    to, peer, remote: hostPort(peer, port), header: null, begun: Date.now(),
     kind: 'closed', tunnel: null, requests: new Set, broken: false, serverName: '', first: -1, decide: null, destination: null,
   }
   if (!to || !settings()) return connection
@@ -64,6 +114,14 @@ function accept(inbound) {
       connection.destination = destination
     } else {
       into(connection, newTunnel(backendOf(weighted(destination.backends)), hashOf(destination.hashOn, null, peer)))
+    }
+    return connection
+  }
+  if (!leaves && isUnknown(to)) {
+    connection.kind = 'unknown'
+    connection.header = {
+      version: 2, command: 'PROXY', protocol: to.address.indexOf(':') < 0 ? 'TCP4' : 'TCP6',
+      sourceAddress: peer, sourcePort: port, targetAddress: to.address, targetPort: to.port,
     }
     return connection
   }
