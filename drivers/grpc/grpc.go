@@ -89,6 +89,7 @@ func (Driver) Lacks() map[mesh.Feature]string {
 		mesh.FeatureExternalAuthorization: "every inbound call is denied",
 		mesh.FeatureExternalNames:         "calls fail with UNAVAILABLE",
 		mesh.FeaturePermissiveTLS:         "only mesh TLS is accepted",
+		mesh.FeatureOnDemand:              "all services that the pod may call are offered; gRPC asks only for those that it calls anyway",
 		mesh.FeaturePlaintextMesh:         "mesh TLS is used nevertheless",
 	}
 }

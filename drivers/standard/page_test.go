@@ -280,6 +280,7 @@ var meanings = map[mesh.Feature]string{
 	mesh.FeatureEgressHTTP:            "calls out of the mesh by host",
 	mesh.FeatureEgressTLS:             "calls out of the mesh by server name",
 	mesh.FeatureEgressTCP:             "calls out of the mesh by address",
+	mesh.FeatureOnDemand:              "services are sent when they are used",
 	mesh.FeatureAccessLogs:            "a line of JSON for each request and connection",
 	mesh.FeatureAccessLogSampling:     "lines for errors and a share of the others only",
 	mesh.FeatureZipkinTracing:         "spans in Zipkin's format",

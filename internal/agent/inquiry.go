@@ -63,7 +63,8 @@ func (i *inquiry) ask(ctx context.Context, address netip.AddrPort) (bool, error)
 
 // answer asks the controller, again and again for some time while it fails.
 func (i *inquiry) answer(address netip.AddrPort, question *asked) {
-	ctx, cancel := context.WithTimeout(context.Background(), i.timings.unknown)
+	// Those who wait should still get its last error.
+	ctx, cancel := context.WithTimeout(context.Background(), i.timings.unknown*4/5)
 	defer cancel()
 	retry := i.timings.asks
 	for {

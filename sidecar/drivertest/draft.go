@@ -15,6 +15,7 @@ type draft struct {
 	settings     mesh.Settings
 	inbound      mesh.Inbound
 	egress       mesh.Egress
+	unknown      []netip.Prefix
 	destinations []*mesh.Destination
 	backends     []*mesh.Backend
 }
@@ -30,8 +31,11 @@ func (d *draft) view() *mesh.View {
 		backends[backend.Name] = mesh.Seal(backend)
 	}
 	proxy, settings, inbound, egress := d.proxy, d.settings, d.inbound, d.egress
-	return mesh.NewView(mesh.Seal(&proxy), mesh.Seal(&settings), mesh.Seal(&inbound),
-		mesh.NewOutbound("shop/web", mesh.TableOf(destinations), mesh.TableOf(backends)), mesh.Seal(&egress))
+	outbound := mesh.NewOutbound("shop/web", mesh.TableOf(destinations), mesh.TableOf(backends))
+	if len(d.unknown) > 0 {
+		outbound = outbound.WithUnknown(d.unknown)
+	}
+	return mesh.NewView(mesh.Seal(&proxy), mesh.Seal(&settings), mesh.Seal(&inbound), outbound, mesh.Seal(&egress))
 }
 
 // plain returns a draft that requires no optional feature.

@@ -340,6 +340,8 @@ func edgeVariants() []variant {
 		{feature: mesh.FeatureEgressTLS, asks: out(mesh.EgressRoutes{Port: 443, Protocol: mesh.EgressTLS, Hosts: hosts}),
 			ignored: out(mesh.EgressRoutes{Port: 443, Protocol: mesh.EgressTCP, Ranges: anywhere}), unsafe: true},
 		{feature: mesh.FeatureEgressTCP, name: "to addresses", asks: out(mesh.EgressRoutes{Port: 3306, Protocol: mesh.EgressTCP, Ranges: ranges})},
+		// Without it, calls of unknown destinations are calls out of the mesh.
+		{feature: mesh.FeatureOnDemand, asks: func(d *draft) { d.unknown = ranges }},
 		{feature: mesh.FeatureEgressTCP, name: "to all", alone: true, asks: func(d *draft) { d.egress.AllowAll = true }},
 	}
 }
