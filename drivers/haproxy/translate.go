@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
-	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/pcre"
 )
@@ -40,8 +39,7 @@ var configTemplate = texttemplate.Must(texttemplate.New("haproxy.cfg.tmpl").Func
 	"byName": byName, "egressHosts": egressHosts, "hosts": hosts, "is": is, "isHeader": word.MatchString,
 	"path": limitedPath, "prefixes": prefixes, "quote": quote, "replace": strings.ReplaceAll, "sectionName": sectionName, "when": when,
 	"ambiguousPath": func() string { return mesh.AmbiguousPath }, "identityHeaders": mesh.IdentityHeaders,
-	"unknownAddress": func() string { return agentspec.UnknownAddress },
-	"spellings":      mesh.HeaderSpellings, "otherSpellings": mesh.OtherSpellings,
+	"spellings": mesh.HeaderSpellings, "otherSpellings": mesh.OtherSpellings,
 	"isHashed": isHashed, "hashesSource": hashesSource, "share": share,
 	"address":      func(host string, port uint16) string { return net.JoinHostPort(host, fmt.Sprint(port)) },
 	"less":         func(n, by uint32) uint32 { return n - min(n, by) },
