@@ -110,6 +110,6 @@ var defaultTimings = timings{
 	unknown:      10 * time.Second,
 	outside:      5 * time.Second,
 	asks:         backoff{first: 100 * time.Millisecond, most: 2 * time.Second},
-	known:        backoff{first: 5 * time.Millisecond, most: 200 * time.Millisecond},
+	known:        backoff{first: 5 * time.Millisecond, most: 50 * time.Millisecond},
 	silence:      10 * time.Millisecond,
 }

@@ -25,7 +25,8 @@ func (s *Service) learn(ctx context.Context, request *identityv1.LearnRequest) (
 	if err != nil {
 		return false, w, err
 	}
-	defer done()
+	// Most of the time is spent waiting. That must not keep others from their certificates.
+	done()
 	at, err := netip.ParseAddrPort(request.GetAddress())
 	if err != nil {
 		return false, w, fmt.Errorf("%w: %q is not an address and port", ErrRequest, printable(request.GetAddress(), maxHow))

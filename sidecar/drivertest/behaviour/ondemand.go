@@ -1,9 +1,11 @@
 package behaviour
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -41,10 +43,8 @@ func firstLine(address, send, want string) firstCall {
 func testOnDemand(t *testing.T, w *testMesh) {
 	w.serveOutside(t)
 	w.apply(t, "twins.yaml", twins)
-	w.set(t, "town.yaml", strings.Replace(fmt.Sprintf(meshTemplate, w.Client, w.Server, longAccount),
-		"sidecar-class: "+w.Client, "sidecar-class: "+w.Client+", openservicemesh.io/outbound-services: on-demand", 1))
-	defer w.set(t, "town.yaml", fmt.Sprintf(meshTemplate, w.Client, w.Server, longAccount))
-
+	w.apply(t, "six.yaml", cartSix)
+	w.onDemand(t)
 	lone := net.JoinHostPort(w.pod(t, "shop/lone").Addresses()[0].String(), "8080")
 	for _, mode := range []struct {
 		config string
@@ -55,6 +55,9 @@ func testOnDemand(t *testing.T, w *testMesh) {
 			firstRequest("http://twin.shop/cart", "cart-v1"),
 			firstRequest("http://db-0.db.shop:8080/cart", "db-0"),
 			firstRequest("http://"+lone+"/", "lone"),
+			{"cart-six.shop by IPv6", func(t *testing.T, w *testMesh) error {
+				return w.answers(six{w.pod(t, "users/web")}, "http://cart-six.shop/cart", http.StatusOK, "::6")
+			}},
 		}},
 		{strings.Replace(meshConfig("", ""), "PolicyMode: false", "PolicyMode: true", 1), []firstCall{
 			firstLine("twin-echo.shop:80", "echo\n", "echo\n"),
@@ -100,6 +103,55 @@ func testOnDemand(t *testing.T, w *testMesh) {
 	}
 	// The thief may call next to nothing of it, as without on demand.
 	w.denies(t, "users/thief", cartV1)
+}
+
+// onDemand has the clients' sidecars get services on demand until the test's end.
+func (w *testMesh) onDemand(t *testing.T) {
+	t.Helper()
+	town := fmt.Sprintf(meshTemplate, w.Client, w.Server, longAccount)
+	w.set(t, "town.yaml", strings.Replace(town, "sidecar-class: "+w.Client, "sidecar-class: "+w.Client+", openservicemesh.io/outbound-services: on-demand", 1))
+	t.Cleanup(func() {
+		if err := w.Apply(context.WithoutCancel(t.Context()), "town.yaml", town); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// testOnDemandAlone kills the controller.
+func testOnDemandAlone(t *testing.T, w *testMesh) {
+	w.serveOutside(t)
+	w.apply(t, "alone.yaml", service("alone", "selector: {app: cart, version: v1}, ports: [{name: http, port: 80, targetPort: 8080}]"))
+	w.configure(t, "", "")
+	w.set(t, "mesh.yaml", strings.Replace(meshConfig("", ""), "enableEgress: false", "enableEgress: true", 1))
+	w.onDemand(t)
+	w.settled(t)
+	outside := "http://" + net.JoinHostPort(nodeAddress, outsidePort) + "/"
+	w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+	w.get(t, "users/web", outside, isOutside)
+	if err := w.KillController(); err != nil {
+		t.Fatal(err)
+	}
+	left, failed := w.relayed(t, "users/web", "outside"), w.relayed(t, "users/web", "error")
+	if r, err := w.send(w.pod(t, "users/web"), request{url: "http://alone.shop/cart", timeout: 15 * time.Second}); err == nil && r.Status < 400 {
+		t.Errorf("without a controller the first request to a service gets %d", r.Status)
+	}
+	if now := w.relayed(t, "users/web", "outside"); now != left {
+		t.Errorf("%d connections to the service have left the mesh", now-left)
+	}
+	if now := w.relayed(t, "users/web", "error"); now == failed {
+		t.Error("the agent counts no failure")
+	}
+	// What the controller has said about the address outside is older than five seconds now.
+	if err := firstRequest(cartV1, "cart-v1").call(t, w); err != nil {
+		t.Errorf("a known service: %v", err)
+	}
+	if r, err := w.send(w.pod(t, "users/web"), request{url: outside}); err != nil || isOutside(r) != nil {
+		t.Errorf("a known address outside the mesh: %d, %v", r.Status, err)
+	}
+	if err := w.StartController(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.get(t, "users/web", "http://alone.shop/cart", isFrom("cart-v1"))
 }
 
 // relayed returns how many connections the agent of a pod has handed on.
