@@ -66,9 +66,8 @@ func (Driver) Patch(ctx context.Context) error {
 		Reload:   &agentspec.Reload{Signal: "USR2", Workers: true},
 		Spans:    &agentspec.Spans{Collector: collectorFile},
 		Records:  &agentspec.Records{Metrics: "http://127.0.0.1:15000/stats/prometheus", Reasons: reasons},
-		OnDemand: &agentspec.OnDemand{Known: driver.KnownSocket, Outside: driver.OutsideSocket},
 		ReadyURL: "http://127.0.0.1:15000/ready",
-		Drain:    &agentspec.Drain{Seconds: 5},
+		Drain:    &agentspec.Drain{Seconds: 5}, OnDemand: &agentspec.OnDemand{Known: driver.KnownSocket, Outside: driver.OutsideSocket},
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -144,59 +143,6 @@ func TestServiceReports(t *testing.T) {
 	if words := got.r.LastWords; len(words) > 1<<10 || !strings.HasPrefix(words, "é [2J é") || !utf8.ValidString(words) {
 		t.Errorf("the last words are %d bytes: %.40q", len(words), words)
 	}
-}
-
-// TestServiceLearns checks that a question about an address is attributed to the token's pod,
-// whatever it is about, and that waiting for answers delays no certificates.
-func TestServiceLearns(t *testing.T) {
-	t.Parallel()
-	key := loadTokenKey(t, t.TempDir())
-	fault, release := errors.New("the API server does not answer"), make(chan struct{})
-	client := serve(t, identity.ServiceOptions{
-		Manager: run(t, identity.Options{}, newIssuer(t, "a")), Reviewer: key,
-		Learn: func(ctx context.Context, w identity.Workload, address netip.AddrPort) (bool, error) {
-			switch address.Port() {
-			case 1:
-				return false, fault
-			case 2:
-				select {
-				case <-release:
-				case <-ctx.Done():
-				}
-			}
-			return w == shopper && address.Addr() == netip.MustParseAddr("10.96.0.7"), nil
-		},
-	}).client(t)
-	token := mint(t, key, claims(shopper))
-	for _, tt := range []struct {
-		address, token string
-		inMesh         bool
-		code           codes.Code
-	}{
-		{"10.96.0.7:80", token, true, codes.OK},
-		{"[::ffff:10.96.0.7]:80", token, true, codes.OK},
-		{"10.96.0.8:80", token, false, codes.OK},
-		{"10.96.0.7:80", "nonsense", false, codes.Unauthenticated},
-		{"cart.shop:80", token, false, codes.InvalidArgument},
-		{"", token, false, codes.InvalidArgument},
-		{"10.96.0.7:1", token, false, codes.Unavailable},
-	} {
-		answer, err := client.Learn(bearer(t.Context(), tt.token), &identityv1.LearnRequest{Address: tt.address})
-		if status.Code(err) != tt.code || answer.GetInMesh() != tt.inMesh {
-			t.Errorf("the answer about %q is %v, %v; want %v, %s", tt.address, answer.GetInMesh(), err, tt.inMesh, tt.code)
-		}
-	}
-	var waiting sync.WaitGroup
-	for range 7 {
-		waiting.Go(func() {
-			_, _ = client.Learn(bearer(t.Context(), token), &identityv1.LearnRequest{Address: "10.96.0.7:2"})
-		})
-	}
-	if _, err := client.Report(bearer(t.Context(), token), &identityv1.ReportRequest{}); err != nil {
-		t.Error(err)
-	}
-	close(release)
-	waiting.Wait()
 }
 
 // reviewFunc is a TokenReviewer.
