@@ -97,6 +97,7 @@ func shop(permissive, audited bool) *fact.Snapshot {
 	b.proxy("thief", "thief", "10.0.0.4", none, seen(only()), mesh.Seal(&mesh.Egress{AllowAll: true}))
 	b.proxy("narrow", "narrow", "10.0.0.6", none, only(), closed)
 	b.workloads["shop/narrow"].OutboundServices = fact.Services{{Namespace: "bank", Name: "*"}, {Namespace: "shop", Name: "db"}}
+	b.proxy("lazy", "lazy", "10.0.0.7", none, only().WithUnknown([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("10.1.0.0/16")}), closed)
 	b.proxy("locked", "locked", "10.0.0.5", none, seen(only()), closed)
 	b.proxy("cart-v1-1", "cart", "10.0.0.11", cartIn(both...), full, closed)
 	b.proxy("cart-v1-2", "cart", "10.0.0.12", cartIn(both...), full, closed)

@@ -228,6 +228,10 @@ func (x *inquiry) callUnknown(c caller, service *fact.Service, at mesh.ServicePo
 	text := fmt.Sprintf("the sidecar of %s has no destination %s", c.workload.Name, at)
 	var details []string
 	services, limited := x.surroundings.unknownTo(c.workload, at.Name)
+	if len(c.view.Outbound.Unknown) > 0 {
+		x.learn(text)
+		return
+	}
 	switch {
 	case limited:
 		details = append(details, "the annotation openservicemesh.io/outbound-services of the pod or its namespace limits the sidecar to other services: "+list(texts(services), 10))
@@ -254,6 +258,13 @@ func (x *inquiry) callUnknown(c caller, service *fact.Service, at mesh.ServicePo
 	if x.mayLeave(c, mesh.Departure{To: address, Request: &x.request}, fmt.Sprintf("the address of %s", service.Name)) {
 		x.callBehind(c, at, "Kubernetes routes the connection to one of its endpoints, in plaintext")
 	}
+}
+
+// learn ends a call of something that the sidecar gets on demand, and whose routes and rules
+// it therefore does not have yet. The text says what it lacks.
+func (x *inquiry) learn(text string) {
+	x.say("destination", text, "it gets services on demand, and no pod of its service account has used this one")
+	x.end(Mixed, "destination", "the first connection waits until the sidecar has what the caller may call there, and is then treated like later ones: ask again after it")
 }
 
 func (x *inquiry) callPod(c caller, workload *fact.Workload, to Target) {
@@ -324,6 +335,11 @@ func (x *inquiry) callAddress(c caller, to netip.AddrPort) {
 		if slices.Contains(w.Addresses, to.Addr()) && !w.Ended {
 			workload = w
 		}
+	}
+	if workload != nil && x.viewOf(workload) != nil && c.view != nil &&
+		slices.ContainsFunc(c.view.Outbound.Unknown, func(p netip.Prefix) bool { return p.Contains(to.Addr()) }) {
+		x.learn(fmt.Sprintf("the sidecar of %s has no destination %s, the address of pod %s", c.workload.Name, to, workload.Name))
+		return
 	}
 	what := to.String() + ", which is neither a destination of the sidecar nor a pod"
 	if workload != nil {
