@@ -164,7 +164,7 @@ func (r *relay) route(ctx context.Context, from flow, header *proxyproto.Header,
 	retry := r.timings.known
 	for {
 		out, err := r.hand(ctx, from, header)
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			return nil, err
 		}
 		if out != nil {

@@ -163,7 +163,7 @@ func (c *cluster) member(ctx context.Context, w identity.Workload) error {
 func (c *cluster) roots() rootSources { return c.keeps }
 
 func (c *cluster) learned(of *catalog.Catalog) (ondemand.Store, error) {
-	return ondemand.NewKube(c.client, of.Snapshot), nil
+	return ondemand.NewKube(c.client, c.options.Mesh.Name, of.Snapshot), nil
 }
 
 // problems returns nil: all Problems of a cluster are in the Snapshot.

@@ -36,6 +36,7 @@ const (
 // Kube is a Store in ConfigMaps.
 type Kube struct {
 	client   kubernetes.Interface
+	meshName string
 	snapshot func() *fact.Snapshot
 
 	mu sync.Mutex
@@ -53,8 +54,8 @@ type batch struct {
 // NewKube returns a Store in the ConfigMaps of the namespaces. The client needs create on
 // ConfigMaps, and get and update on those with the name fact.LearnedName. The function
 // returns the current Snapshot.
-func NewKube(client kubernetes.Interface, snapshot func() *fact.Snapshot) *Kube {
-	return &Kube{client: client, snapshot: snapshot, gathering: make(map[string]*batch)}
+func NewKube(client kubernetes.Interface, meshName string, snapshot func() *fact.Snapshot) *Kube {
+	return &Kube{client: client, meshName: meshName, snapshot: snapshot, gathering: make(map[string]*batch)}
 }
 
 // Add is for Store.
@@ -104,7 +105,7 @@ func (k *Kube) write(ctx context.Context, namespace string, more map[string]fact
 	switch {
 	case isNew:
 		found = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: fact.LearnedName, Labels: map[string]string{managedByLabel: managedBy},
+			Namespace: namespace, Name: fact.LearnedName, Labels: map[string]string{managedByLabel: managedBy, source.MonitoredByLabel: k.meshName},
 		}}
 	case err != nil:
 		return err

@@ -143,7 +143,7 @@ func TestKube(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	k := NewKube(client, func() *fact.Snapshot { return snapshot })
+	k := NewKube(client, "osm", func() *fact.Snapshot { return snapshot })
 	var group sync.WaitGroup
 	for _, name := range []string{"cart", "third"} {
 		group.Go(func() {

@@ -384,6 +384,13 @@ func (s *stage) testUninstall(t *testing.T) {
 	for _, stop := range stops {
 		stop()
 	}
+	// The controller keeps it when pods get services on demand.
+	learned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "outrigger-learned-services", Labels: map[string]string{
+		"app.kubernetes.io/managed-by": "outrigger-controller", "openservicemesh.io/monitored-by": "osm",
+	}}}
+	if _, err := s.kube.CoreV1().ConfigMaps("shop").Create(t.Context(), learned, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	policy := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "policy.openservicemesh.io/v1alpha1", "kind": "Egress", "metadata": map[string]any{"name": "out", "namespace": "shop"},
 		"spec": map[string]any{
@@ -400,7 +407,7 @@ func (s *stage) testUninstall(t *testing.T) {
 		t.Errorf("without a terminal and without --yes: %v", err)
 	}
 	stdout, _ := s.must(t, "uninstall", "--dry-run", "--purge")
-	for _, want := range []string{"egresses.policy.openservicemesh.io with 1 objects", "ConfigMap shop/outrigger-ca", "Secret osm-system/outrigger-ca-bundle", "1 pods in 1 namespaces have a sidecar"} {
+	for _, want := range []string{"egresses.policy.openservicemesh.io with 1 objects", "ConfigMap shop/outrigger-ca", "ConfigMap shop/outrigger-learned-services", "Secret osm-system/outrigger-ca-bundle", "1 pods in 1 namespaces have a sidecar"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("'uninstall --dry-run --purge' does not list %q:\n%s", want, stdout)
 		}

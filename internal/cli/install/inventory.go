@@ -143,15 +143,17 @@ func (r *removal) takeLeft(ctx context.Context) error {
 		return nil
 	}
 	r.left = nil
-	bundles, err := r.target.list(ctx, schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, metav1.ListOptions{
-		FieldSelector: "metadata.name=outrigger-ca",
-		LabelSelector: madeByLabel + "=outrigger-controller," + inject.MonitoredByLabel + "=" + r.name,
-	})
-	if err != nil {
-		return err
-	}
-	for i := range bundles {
-		r.left = append(r.left, &bundles[i])
+	for _, name := range []string{"outrigger-ca", "outrigger-learned-services"} {
+		configMaps, err := r.target.list(ctx, schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, metav1.ListOptions{
+			FieldSelector: "metadata.name=" + name,
+			LabelSelector: madeByLabel + "=outrigger-controller," + inject.MonitoredByLabel + "=" + r.name,
+		})
+		if err != nil {
+			return err
+		}
+		for i := range configMaps {
+			r.left = append(r.left, &configMaps[i])
+		}
 	}
 	lease, err := r.exists(ctx, named("coordination.k8s.io/v1", "Lease", r.target.namespace, "outrigger-controller"))
 	if err != nil {
