@@ -20,16 +20,13 @@ func (c clients) onDemand() (others fact.Services, ok bool) {
 }
 
 // makeOnDemand returns the Outbound of clients of a service account that know the Services
-// and what they have used.
+// and what they have used, which is not everything.
 func (j *join) makeOnDemand(r *graph.Reader, of clients, others fact.Services) *mesh.Outbound {
 	account := of.ServiceAccount
 	used := j.usedBy.Get(r, account)
-	if used.All {
-		return j.outbounds.Get(r, clients{ServiceAccount: account})
-	}
 	listed := mesh.NewOutbound("", mesh.Table[*mesh.Destination]{}, mesh.Table[*mesh.Backend]{})
 	if len(others) > 0 {
-		listed = j.outbounds.Get(r, clients{account, others.String()})
+		listed = j.outbounds.Get(r, j.shared.Get(r, clients{account, others.String()}))
 	}
 	var destinations []mesh.Change[*mesh.Destination]
 	var backends []mesh.Change[*mesh.Backend]
@@ -45,8 +42,8 @@ func (j *join) makeOnDemand(r *graph.Reader, of clients, others fact.Services) *
 			backends = append(backends, mesh.Change[*mesh.Backend]{Name: b.Name, Value: b})
 		}
 	}
-	whole := mesh.NewOutbound(account.String()+" "+of.services, listed.Destinations.With(destinations...), listed.Backends.With(backends...))
-	return whole.WithUnknown(j.unknown(r))
+	known := mesh.NewOutbound(of.scope(), listed.Destinations.With(destinations...), listed.Backends.With(backends...))
+	return known.WithUnknown(j.unknown(r))
 }
 
 // offersOf returns what a service account gets of what it has used.

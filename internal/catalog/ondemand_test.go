@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -107,4 +108,46 @@ func onDemand(content mesh.Digester) mesh.Digester {
 		return mesh.Seal(&with)
 	}
 	return content
+}
+
+// TestWorkOnDemand checks that a change of a service costs nothing for proxies that have not
+// used it, however many.
+func TestWorkOnDemand(t *testing.T) {
+	var runs [2]uint64
+	for i, n := range []int{2, 50} {
+		j := newJoin(Options{})
+		web := port(80, 8080, mesh.HTTP)
+		facts := slices.Concat(list(settings(permissive), namespace("shop")), server("shop/cart", "10.0.0.1", "10.1.0.1", web), server("shop/other", "10.0.0.2", "10.1.0.2", web))
+		used := map[string]fact.Used{}
+		for k := range n {
+			account := fmt.Sprintf("client-%d", k)
+			used[account] = fact.Used{Services: fact.Services{{Namespace: "shop", Name: "other"}}}
+			facts = append(facts, pod("shop/"+account, account, fmt.Sprintf("10.2.0.%d", k+1), func(w *fact.Workload) {
+				w.OutboundServices = fact.Services{fact.OnDemand}
+			}))
+		}
+		facts = append(facts, fact.Fact{Object: object("v1", "ConfigMap", "shop", fact.LearnedName), Content: mesh.Seal(&fact.Learned{Accounts: used})})
+		for _, f := range facts {
+			j.set(f)
+		}
+		before := j.snapshot()
+		start := j.graph.Runs()
+		j.set(slice("shop/cart", []fact.PortSpec{web}, ready("cart-1", "10.1.0.1"), ready("client-0", "10.2.0.1")))
+		after := j.snapshot()
+		runs[i] = j.graph.Runs() - start
+		for k := range n {
+			uid := fmt.Sprintf("uid-shop/client-%d", k)
+			was, _ := before.Views.Get(uid)
+			is, _ := after.Views.Get(uid)
+			if was.Outbound.Digest() != is.Outbound.Digest() || is.Outbound.Destinations.Len() != 1 {
+				t.Errorf("the Outbound of %s has %d Destinations, and has changed: %v", uid, is.Outbound.Destinations.Len(), was.Outbound.Digest() != is.Outbound.Digest())
+			}
+		}
+		if len(after.Views.Outbounds.Names()) > n+1 {
+			t.Errorf("%d accounts have %d Outbounds", n, after.Views.Outbounds.Len())
+		}
+	}
+	if runs[0] != runs[1] {
+		t.Errorf("%d functions run with two proxies, and %d with 50", runs[0], runs[1])
+	}
 }

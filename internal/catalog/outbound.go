@@ -274,6 +274,12 @@ func withRetry(d *mesh.Destination, retry mesh.Retry) *mesh.Destination {
 // makeShared returns the clients whose Outbound some clients have: in permissive mode most have
 // that of everyone.
 func (j *join) makeShared(r *graph.Reader, of clients) clients {
+	if _, ok := of.onDemand(); ok {
+		if j.usedBy.Get(r, of.ServiceAccount).All {
+			return j.shared.Get(r, clients{ServiceAccount: of.ServiceAccount})
+		}
+		return of
+	}
 	if !j.mustSettings(r).PermissivePolicy {
 		return of
 	}

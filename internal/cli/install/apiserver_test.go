@@ -384,19 +384,15 @@ func (s *stage) testUninstall(t *testing.T) {
 	for _, stop := range stops {
 		stop()
 	}
-	// The controller keeps it when pods get services on demand.
-	learned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "outrigger-learned-services", Labels: map[string]string{
-		"app.kubernetes.io/managed-by": "outrigger-controller", "openservicemesh.io/monitored-by": "osm",
-	}}}
+	labels := map[string]string{"app.kubernetes.io/managed-by": "outrigger-controller", "openservicemesh.io/monitored-by": "osm"}
+	learned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "outrigger-learned-services", Labels: labels}}
 	if _, err := s.kube.CoreV1().ConfigMaps("shop").Create(t.Context(), learned, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	source, port := map[string]any{"kind": "ServiceAccount", "name": "a", "namespace": "shop"}, map[string]any{"number": int64(80), "protocol": "http"}
 	policy := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "policy.openservicemesh.io/v1alpha1", "kind": "Egress", "metadata": map[string]any{"name": "out", "namespace": "shop"},
-		"spec": map[string]any{
-			"sources": []any{map[string]any{"kind": "ServiceAccount", "name": "a", "namespace": "shop"}}, "hosts": []any{"example.com"},
-			"ports": []any{map[string]any{"number": int64(80), "protocol": "http"}},
-		},
+		"spec": map[string]any{"sources": []any{source}, "hosts": []any{"example.com"}, "ports": []any{port}},
 	}}
 	egresses := s.objects.Resource(schema.GroupVersionResource{Group: "policy.openservicemesh.io", Version: "v1alpha1", Resource: "egresses"}).Namespace("shop")
 	if _, err := egresses.Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
