@@ -51,6 +51,7 @@ type fixture struct {
 	destinations []*mesh.Destination
 	backends     []*mesh.Backend
 	egress       mesh.Egress
+	unknown      []netip.Prefix
 }
 
 func (f fixture) view() *mesh.View {
@@ -67,8 +68,12 @@ func (f fixture) view() *mesh.View {
 	for _, b := range f.backends {
 		backends[b.Name] = mesh.Seal(b)
 	}
+	outbound := mesh.NewOutbound(f.scope, mesh.TableOf(destinations), mesh.TableOf(backends))
+	if len(f.unknown) > 0 {
+		outbound = outbound.WithUnknown(f.unknown)
+	}
 	return mesh.NewView(f.proxy, f.settings, mesh.Seal(&mesh.Inbound{TLS: mesh.Strict}),
-		mesh.NewOutbound(f.scope, mesh.TableOf(destinations), mesh.TableOf(backends)), mesh.Seal(&f.egress))
+		outbound, mesh.Seal(&f.egress))
 }
 
 func addresses(texts ...string) []netip.Addr {
@@ -264,6 +269,10 @@ func views() map[string]fixture {
 	open := fixture{scope: "*", egress: everyEgress()}
 	open.egress.AllowAll = true
 	cases["egress-allow-all"] = open
+	// One range contains two of egress, and the other is within one.
+	onDemand := fixture{scope: "shop/web on-demand", egress: everyEgress()}
+	onDemand.unknown = []netip.Prefix{netip.MustParsePrefix("198.51.0.0/16"), netip.MustParsePrefix("2001:db8::/48")}
+	cases["on-demand"] = onDemand
 	return cases
 }
 
