@@ -168,7 +168,9 @@ func (r *relay) route(ctx context.Context, from flow, header *proxyproto.Header,
 			return nil, err
 		}
 		if out != nil {
-			r.metrics.toMesh.Add(1)
+			if rounds == 0 {
+				r.metrics.toMesh.Add(1)
+			}
 			return out, nil
 		}
 		select {

@@ -173,6 +173,9 @@ func TestUnknownDestination(t *testing.T) {
 				if n := r.outside.Load(); n != 0 {
 					t.Errorf("%d connections have left the mesh", n)
 				}
+				if n := r.metrics.toMesh.Load(); n != 1 {
+					t.Errorf("%d connections are counted", n)
+				}
 			})
 		}
 	}
