@@ -123,7 +123,7 @@ func (s *signer) learnWith(store *store) func(context.Context, netip.AddrPort) (
 			return false, fmt.Errorf("the trust bundle: %w", err)
 		}
 		var inMesh bool
-		err = s.call(ctx, roots.Pool(), func(ctx context.Context, client identityv1.IdentityClient) error {
+		err = s.call(ctx, roots.Pool(), nil, func(ctx context.Context, client identityv1.IdentityClient) error {
 			answer, err := client.Learn(ctx, &identityv1.LearnRequest{Address: address.String()})
 			inMesh = answer.GetInMesh()
 			return err

@@ -55,8 +55,13 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-func newRelayed(t *testing.T, learn func() (bool, error)) *relayed {
-	r := &relayed{t: t}
+func newRelayed(t *testing.T, hesitates time.Duration, learn func() (bool, error)) *relayed {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	r := &relayed{t: t, agent: listener.Addr().String(), hesitates: hesitates}
 	r.learn.Store(&learn)
 	timings := defaultTimings
 	timings.unknown, timings.outside = 600*time.Millisecond, 100*time.Millisecond
@@ -70,12 +75,6 @@ func newRelayed(t *testing.T, learn func() (bool, error)) *relayed {
 	})}
 	to.Known = r.listen("unix", r.proxy)
 	r.relay = newRelay(to, inquiry, timings, slog.New(slog.NewTextHandler(&r.log, nil)), new(metrics))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	r.agent = listener.Addr().String()
 	go r.serve(t.Context(), listener)
 	return r
 }
@@ -160,8 +159,7 @@ func TestUnknownDestination(t *testing.T) {
 		} {
 			t.Run(name+" "+to, func(t *testing.T) {
 				t.Parallel()
-				r := newRelayed(t, func() (bool, error) { return true, nil })
-				r.hesitates = hesitates
+				r := newRelayed(t, hesitates, func() (bool, error) { return true, nil })
 				time.AfterFunc(100*time.Millisecond, func() { r.knows.Store(true) })
 				from := "10.1.0.1:4000"
 				if to != anyDestination {
@@ -188,8 +186,7 @@ func TestIgnorantProxy(t *testing.T) {
 	for name, hesitates := range map[string]time.Duration{"at once": 0, "late": 40 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRelayed(t, func() (bool, error) { return true, nil })
-			r.hesitates = hesitates
+			r := newRelayed(t, hesitates, func() (bool, error) { return true, nil })
 			begin := time.Now()
 			// A failure behind a Unix socket looks like an end.
 			if got, err := r.call("10.1.0.1:4000", anyDestination); got != "" || err == nil && hesitates == 0 {
@@ -212,7 +209,7 @@ func TestIgnorantProxy(t *testing.T) {
 // its last answer counts while it is away.
 func TestOutside(t *testing.T) {
 	t.Parallel()
-	r := newRelayed(t, func() (bool, error) { return false, nil })
+	r := newRelayed(t, 0, func() (bool, error) { return false, nil })
 	calls := func(port string) {
 		t.Helper()
 		if got, err := r.call("10.1.0.1:"+port, anyDestination); got != "outside 10.96.0.7:80 for 10.1.0.1:"+port+"\nHELLO" || err != nil {
@@ -243,7 +240,7 @@ func TestOutside(t *testing.T) {
 // controller: it could be in the mesh, so the connection must not go anywhere.
 func TestNobodyToAsk(t *testing.T) {
 	t.Parallel()
-	r := newRelayed(t, func() (bool, error) { return false, errors.New("nobody there") })
+	r := newRelayed(t, 0, func() (bool, error) { return false, errors.New("nobody there") })
 	r.knows.Store(true)
 	if got, err := r.call("10.1.0.1:4000", anyDestination); got != "" || err == nil {
 		t.Errorf("the application reads %q, %v", got, err)
