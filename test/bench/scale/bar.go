@@ -22,27 +22,27 @@ const barServices = 1000
 
 // bars are those of issue 16 that this program measures.
 var bars = []bar{
-	{"permissive, one endpoint changes: until the last proxy has acknowledged it", "150 ms", within("permissive", scenarioEndpoint, medianOf, 150*time.Millisecond)},
-	{"the same: CPU", "100 ms", within("permissive", scenarioEndpoint, cpuOf, 100*time.Millisecond)},
-	{"by policy, one endpoint changes: until the last proxy has acknowledged it", "50 ms", within("policy", scenarioEndpoint, medianOf, 50*time.Millisecond)},
-	{"the same: CPU", "10 ms", within("policy", scenarioEndpoint, cpuOf, 10*time.Millisecond)},
+	{"permissive, one endpoint changes: until the last proxy has acknowledged it", "150 ms", within(modePermissive, scenarioEndpoint, medianOf, 150*time.Millisecond)},
+	{"the same: CPU", "100 ms", within(modePermissive, scenarioEndpoint, cpuOf, 100*time.Millisecond)},
+	{"by policy, one endpoint changes: until the last proxy has acknowledged it", "50 ms", within(modePolicy, scenarioEndpoint, medianOf, 50*time.Millisecond)},
+	{"the same: CPU", "10 ms", within(modePolicy, scenarioEndpoint, cpuOf, 10*time.Millisecond)},
 	{"the same: CPU with the most services, against that with the fewest", "1.5 times", flat},
-	{"memory of a connected proxy, by policy", "48 KiB", atMost("policy", scenarioMemory, func(r *Result) int64 { return r.Held }, 48<<10)},
-	{"memory of a connected proxy, permissive", "48 KiB", atMost("permissive", scenarioMemory, func(r *Result) int64 { return r.Held }, 48<<10)},
-	{"permissive: anonymous memory when all proxies have connected", "300 MiB", atMost("permissive", scenarioConnect, anonymousOf, 300<<20)},
-	{"permissive: the same after all changes", "300 MiB", atMost("permissive", scenarioRoll, anonymousOf, 300<<20)},
+	{"memory of a connected proxy, by policy", "48 KiB", atMost(modePolicy, scenarioMemory, func(r *Result) int64 { return r.Held }, 48<<10)},
+	{"memory of a connected proxy, permissive", "48 KiB", atMost(modePermissive, scenarioMemory, func(r *Result) int64 { return r.Held }, 48<<10)},
+	{"permissive: anonymous memory when all proxies have connected", "300 MiB", atMost(modePermissive, scenarioConnect, anonymousOf, 300<<20)},
+	{"permissive: the same after all changes", "300 MiB", atMost(modePermissive, scenarioRoll, anonymousOf, 300<<20)},
 	{"an idle controller: anonymous memory", "40 MiB", idleMemory},
-	{"restart, by policy: from the start until all proxies are served", "10 s", within("policy", scenarioRestart, allOf, 10*time.Second)},
-	{"restart, permissive: from the start until all proxies are served", "10 s", within("permissive", scenarioRestart, allOf, 10*time.Second)},
-	{"restart, by policy: resources sent again", "0", nothing("policy", scenarioRestart)},
-	{"restart, permissive: resources sent again", "0", nothing("permissive", scenarioRestart)},
-	{"all proxies connect without any configuration, permissive: the longest wait of one", "10 s", within("permissive", scenarioConnect, maxOf, 10*time.Second)},
-	{"all proxies come back at once, by policy: the longest wait of one", "10 s", within("policy", scenarioReconnect, maxOf, 10*time.Second)},
-	{"all proxies come back at once, permissive: the longest wait of one", "10 s", within("permissive", scenarioReconnect, maxOf, 10*time.Second)},
-	{"10,000 pods start within a minute: the longest wait for a certificate", "10 s", within("policy", scenarioCertificates, maxOf, 10*time.Second)},
+	{"restart, by policy: from the start until all proxies are served", "10 s", within(modePolicy, scenarioRestart, allOf, 10*time.Second)},
+	{"restart, permissive: from the start until all proxies are served", "10 s", within(modePermissive, scenarioRestart, allOf, 10*time.Second)},
+	{"restart, by policy: resources sent again", "0", nothing(modePolicy, scenarioRestart)},
+	{"restart, permissive: resources sent again", "0", nothing(modePermissive, scenarioRestart)},
+	{"all proxies connect without any configuration, permissive: the longest wait of one", "10 s", within(modePermissive, scenarioConnect, maxOf, 10*time.Second)},
+	{"all proxies come back at once, by policy: the longest wait of one", "10 s", within(modePolicy, scenarioReconnect, maxOf, 10*time.Second)},
+	{"all proxies come back at once, permissive: the longest wait of one", "10 s", within(modePermissive, scenarioReconnect, maxOf, 10*time.Second)},
+	{"10,000 pods start within a minute: the longest wait for a certificate", "10 s", within(modePolicy, scenarioCertificates, maxOf, 10*time.Second)},
 	{"the same: attempts that failed", "0", failedAttempts(scenarioCertificates)},
-	{"10,000 pods start at once: the longest wait for a certificate", "2 min", within("policy", scenarioAtOnce, maxOf, 2*time.Minute)},
-	{"a proxy that does not read, permissive: memory", "256 KiB", atMost("permissive", scenarioStall, func(r *Result) int64 { return r.Held }, 256<<10)},
+	{"10,000 pods start at once: the longest wait for a certificate", "2 min", within(modePolicy, scenarioAtOnce, maxOf, 2*time.Minute)},
+	{"a proxy that does not read, permissive: memory", "256 KiB", atMost(modePermissive, scenarioStall, func(r *Result) int64 { return r.Held }, 256<<10)},
 	{"the same: until the others have a change, against that when all read", "1.5 times", undisturbed},
 }
 
@@ -99,7 +99,7 @@ func nothing(mode, scenario string) func([]Result) (string, bool, bool) {
 
 func failedAttempts(scenario string) func([]Result) (string, bool, bool) {
 	return func(results []Result) (string, bool, bool) {
-		r := resultOf(results, "policy", scenario)
+		r := resultOf(results, modePolicy, scenario)
 		if r == nil {
 			return "", false, false
 		}
@@ -112,7 +112,7 @@ func failedAttempts(scenario string) func([]Result) (string, bool, bool) {
 // size of the mesh.
 func flat(results []Result) (string, bool, bool) {
 	some := slices.DeleteFunc(slices.Clone(results), func(r Result) bool {
-		return r.Mode != "policy" || r.Scenario != scenarioEndpoint || r.Failed != ""
+		return r.Mode != modePolicy || r.Scenario != scenarioEndpoint || r.Failed != ""
 	})
 	if len(some) == 0 {
 		return "", false, false
@@ -128,7 +128,7 @@ func flat(results []Result) (string, bool, bool) {
 
 // undisturbed compares stall, in which some proxies do not read, with scale.
 func undisturbed(results []Result) (string, bool, bool) {
-	stall, scale := resultOf(results, "permissive", scenarioStall), resultOf(results, "permissive", scenarioScale)
+	stall, scale := resultOf(results, modePermissive, scenarioStall), resultOf(results, modePermissive, scenarioScale)
 	if stall == nil || scale == nil {
 		return "", false, false
 	}

@@ -29,9 +29,9 @@ func TestCertificates(t *testing.T) {
 		t.Skip("SKIPPED:", apiserver.ErrNotBuilt)
 	}
 	const services = 5
-	o := &options{modes: []string{"policy"}, clients: []string{protocolDelta}, scenarios: []string{scenarioCertificates, scenarioAtOnce}, rounds: 1, within: time.Second, built: t.TempDir()}
+	o := &options{modes: []string{modePolicy}, clients: []string{protocolDelta}, scenarios: []string{scenarioCertificates, scenarioAtOnce}, rounds: 1, within: time.Second, built: t.TempDir()}
 	got := make(map[string]Certificates)
-	err := withGround(t.Context(), o, "policy", services, func(g *ground) error {
+	err := withGround(t.Context(), o, modePolicy, services, func(g *ground) error {
 		if err := g.city.build(t.Context()); err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ var changes = []string{scenarioEndpoint, scenarioScale, scenarioRoute, scenarioS
 // figuresOf returns the figures of the results, those of each mode by quantity.
 func figuresOf(results []Result) []figure {
 	var figures []figure
-	for _, mode := range []string{"policy", "permissive"} {
+	for _, mode := range modes {
 		for _, q := range quantities {
 			f := figure{mode: mode, text: q.text + " (" + strings.ToLower(titles[mode]) + ")", File: "scale-" + mode + "-" + q.name + ".svg", X: "services and proxies", Y: q.unit}
 			all := panel{Title: titles[mode]}

@@ -22,6 +22,15 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
+// The modes.
+const (
+	modePolicy     = "policy"
+	modePermissive = "permissive"
+	modeOnDemand   = "on-demand"
+)
+
+var modes = []string{modePolicy, modePermissive, modeOnDemand}
+
 // options are the flags.
 type options struct {
 	sizes     []int
@@ -45,7 +54,7 @@ type options struct {
 func main() {
 	var o options
 	sizes := flag.String("sizes", "100,300,1000", "numbers of services; as many proxies are connected")
-	modes := flag.String("modes", "policy,permissive", "policy: each identity may call 20 services; permissive: all")
+	wanted := flag.String("modes", "policy,permissive", "policy: each identity may call 20 services; permissive: all; on-demand: all, and it has used 20")
 	scenarios := flag.String("scenarios", strings.Join(scenarioNames(), ","), "what to measure, in this order")
 	clients := flag.String("clients", protocolDelta+","+protocolFiles, "protocols of the proxies: delta and sotw for the discovery service, files for the file repository; empty to omit Outrigger")
 	flag.IntVar(&o.proxies, "proxies", 0, "how many proxies are connected at most; 0 for as many as there are services")
@@ -70,7 +79,7 @@ func main() {
 	// The API server's test environment logs by this.
 	ctrllog.SetLogger(logr.Discard())
 	exit(func() error {
-		o.modes, o.scenarios = list(*modes), list(*scenarios)
+		o.modes, o.scenarios = list(*wanted), list(*scenarios)
 		o.clients, o.istiodClients = list(*clients), list(*istiodClients)
 		for size := range strings.SplitSeq(*sizes, ",") {
 			n, err := strconv.Atoi(size)
@@ -80,7 +89,7 @@ func main() {
 			o.sizes = append(o.sizes, n)
 		}
 		for flag, given := range map[string]struct{ values, known []string }{
-			"modes":          {o.modes, []string{"policy", "permissive"}},
+			"modes":          {o.modes, modes},
 			"scenarios":      {o.scenarios, scenarioNames()},
 			"clients":        {o.clients, []string{protocolDelta, protocolSOTW, protocolFiles}},
 			"istiod-clients": {o.istiodClients, []string{protocolDelta, protocolSOTW}},

@@ -47,7 +47,7 @@ func withGround(ctx context.Context, o *options, mode string, services int, do f
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	g := &ground{options: o, mode: mode}
-	if g.city, err = newCity(server.Config, services, mode == "policy", o.istiod != ""); err != nil {
+	if g.city, err = newCity(server.Config, services, mode, o.istiod != ""); err != nil {
 		return err
 	}
 	if len(o.clients) > 0 {
@@ -56,13 +56,14 @@ func withGround(ctx context.Context, o *options, mode string, services int, do f
 				return err
 			}
 		}
-		p, err := installOutrigger(ctx, server, g.city.client, dir, o.program, mode == "permissive")
+		p, err := installOutrigger(ctx, server, g.city.client, dir, o.program, mode != modePolicy)
 		if err != nil {
 			return err
 		}
 		g.planes = append(g.planes, p)
 	}
-	if o.istiod != "" {
+	// istiod has nothing like it.
+	if o.istiod != "" && mode != modeOnDemand {
 		p, err := installIstiod(ctx, server, g.city.client, dir, o.istiod)
 		if err != nil {
 			return err

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -23,6 +25,8 @@ import (
 
 const (
 	controlPlane = "osm-system"
+	// learnedServices is the ConfigMap with what the pods of a namespace have used.
+	learnedServices = "outrigger-learned-services"
 	// perNamespace is how many services a namespace has.
 	perNamespace = 100
 	// endpoints is how many pods a service has.
@@ -44,10 +48,13 @@ type city struct {
 	// policies says that policies decide which services an identity may call, and istio that
 	// there are also those of Istio.
 	policies, istio bool
+	// onDemand says that each identity has used the services that policies would let it call,
+	// and that its proxies know no others.
+	onDemand bool
 }
 
-func newCity(config *rest.Config, services int, policies, istio bool) (*city, error) {
-	c := &city{services: services, policies: policies, istio: istio}
+func newCity(config *rest.Config, services int, mode string, istio bool) (*city, error) {
+	c := &city{services: services, policies: mode == modePolicy, onDemand: mode == modeOnDemand, istio: istio}
 	var err error
 	if c.client, err = client.New(config, client.Options{Scheme: kube.Scheme()}); err != nil {
 		return nil, err
@@ -79,6 +86,11 @@ func (c *city) build(ctx context.Context) error {
 		if err := c.client.Create(ctx, namespace); err != nil {
 			return err
 		}
+		if c.onDemand {
+			if err := c.learn(ctx, namespace, i); err != nil {
+				return err
+			}
+		}
 		if !c.policies {
 			continue
 		}
@@ -97,6 +109,21 @@ spec: {matches: [{name: all, pathRegex: .*, methods: ['*']}]}
 		group.Go(func() error { return c.createService(ctx, i) })
 	}
 	return group.Wait()
+}
+
+// learn makes the services of a namespace begin with what they have used, as the controller
+// keeps it.
+func (c *city) learn(ctx context.Context, namespace *corev1.Namespace, first int) error {
+	used := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: learnedServices, Namespace: namespace.Name}, Data: map[string]string{}}
+	for service := first; service < min(first+perNamespace, c.services); service++ {
+		var lines strings.Builder
+		for _, callee := range calleesOf(service, c.services) {
+			fmt.Fprintf(&lines, "%s/%s\n", namespaceOf(callee), serviceName(callee))
+		}
+		used.Data[serviceName(service)] = lines.String()
+	}
+	namespace.Annotations["openservicemesh.io/outbound-services"] = "on-demand"
+	return errors.Join(c.client.Update(ctx, namespace), c.client.Create(ctx, used))
 }
 
 func (c *city) createService(ctx context.Context, service int) error {

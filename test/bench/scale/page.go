@@ -69,7 +69,7 @@ func portable(arguments []string) []string {
 }
 
 // titles of the modes.
-var titles = map[string]string{"policy": "By policy", "permissive": "Permissive"}
+var titles = map[string]string{modePolicy: "By policy", modePermissive: "Permissive", modeOnDemand: "On demand"}
 
 // table has a row for each scenario and size, and a column for each control plane and kind of
 // clients.
@@ -103,7 +103,7 @@ func join(cells ...string) string { return strings.Join(cells, ", ") }
 
 // writeTables writes the figures and the tables of each mode.
 func writeTables(out *strings.Builder, results []Result, figures []figure) {
-	for _, mode := range []string{"policy", "permissive"} {
+	for _, mode := range modes {
 		some := slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return r.Mode != mode })
 		if len(some) == 0 {
 			continue

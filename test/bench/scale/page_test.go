@@ -20,14 +20,14 @@ func of(mode, scenario string, change func(*Result)) Result {
 // TestBars checks which bars the page calls met, missed and not measured.
 func TestBars(t *testing.T) {
 	results := []Result{
-		of("policy", scenarioEndpoint, func(r *Result) { r.Median, r.CPU = 51*time.Millisecond, 10*time.Millisecond }),
-		of("policy", scenarioEndpoint, func(r *Result) { r.Services, r.Proxies, r.CPU = 100, 100, 5*time.Millisecond }),
-		of("policy", scenarioRestart, func(r *Result) { r.All, r.Resent = 3*time.Second, 7 }),
-		of("policy", scenarioReconnect, func(r *Result) { r.Max, r.Failed = time.Second, "it takes too long" }),
-		of("permissive", scenarioStall, func(r *Result) { r.Median, r.Held = 20*time.Millisecond, 4<<10 }),
-		of("permissive", scenarioScale, func(r *Result) { r.Median = 19 * time.Millisecond }),
+		of(modePolicy, scenarioEndpoint, func(r *Result) { r.Median, r.CPU = 51*time.Millisecond, 10*time.Millisecond }),
+		of(modePolicy, scenarioEndpoint, func(r *Result) { r.Services, r.Proxies, r.CPU = 100, 100, 5*time.Millisecond }),
+		of(modePolicy, scenarioRestart, func(r *Result) { r.All, r.Resent = 3*time.Second, 7 }),
+		of(modePolicy, scenarioReconnect, func(r *Result) { r.Max, r.Failed = time.Second, "it takes too long" }),
+		of(modePermissive, scenarioStall, func(r *Result) { r.Median, r.Held = 20*time.Millisecond, 4<<10 }),
+		of(modePermissive, scenarioScale, func(r *Result) { r.Median = 19 * time.Millisecond }),
 		// Those of others do not count.
-		of("permissive", scenarioEndpoint, func(r *Result) { r.ControlPlane = istiod }),
+		of(modePermissive, scenarioEndpoint, func(r *Result) { r.ControlPlane = istiod }),
 	}
 	var out strings.Builder
 	writeBars(&out, results)
@@ -57,11 +57,11 @@ func TestPage(t *testing.T) {
 	dir := t.TempDir()
 	to, file := filepath.Join(dir, "page.md"), filepath.Join(dir, "results.json")
 	run := Run{Arguments: []string{"-istiod", "/home/someone/istiod", "-sizes=1000"}, Results: []Result{
-		of("policy", scenarioConnect, func(r *Result) { r.Memory.Anonymous = 20 << 20 }),
-		of("policy", scenarioEndpoint, func(r *Result) {
+		of(modePolicy, scenarioConnect, func(r *Result) { r.Memory.Anonymous = 20 << 20 }),
+		of(modePolicy, scenarioEndpoint, func(r *Result) {
 			r.Median, r.Max, r.CPU, r.Bytes = 20*time.Millisecond, time.Second, time.Millisecond, 100
 		}),
-		of("policy", scenarioEndpoint, func(r *Result) { r.ControlPlane, r.Failed = istiod, "no | answer\nat all" }),
+		of(modePolicy, scenarioEndpoint, func(r *Result) { r.ControlPlane, r.Failed = istiod, "no | answer\nat all" }),
 	}}
 	if err := os.Mkdir(filepath.Join(dir, "images"), 0o755); err != nil {
 		t.Fatal(err)

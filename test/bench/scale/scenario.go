@@ -91,7 +91,7 @@ func (m *testMesh) subject() int { return min(m.city.services, m.proxies) / 2 }
 
 // seers are the proxies that see a service.
 func (m *testMesh) seers(service int) []int {
-	if m.mode == "policy" {
+	if m.mode != modePermissive {
 		return slices.DeleteFunc(callersOf(service, m.city.services), func(proxy int) bool { return proxy >= m.proxies })
 	}
 	return firstPods(m.proxies)
@@ -337,7 +337,7 @@ func (m *testMesh) split(ctx context.Context, r *Result) error {
 
 // access lets one more identity call a service.
 func (m *testMesh) access(ctx context.Context, r *Result) error {
-	if m.mode != "policy" || m.proxies <= 2*maxCallees+2 {
+	if m.mode != modePolicy || m.proxies <= 2*maxCallees+2 {
 		return errOmitted
 	}
 	service := m.subject()
