@@ -47,6 +47,7 @@ func TestAgentSpec(t *testing.T) {
 					URL: "https://${OUTRIGGER_CONTROLLER}:6060/repo/${POD_UID}/", Dir: "/run/outrigger/repo", Live: "config/",
 				},
 				Reload:   &agentspec.Reload{Signal: "HUP"},
+				OnDemand: &agentspec.OnDemand{Known: "127.0.0.1:15004", Outside: "127.0.0.1:15005"},
 				ReadyURL: "http://127.0.0.1:15010/ready",
 				Drain:    &agentspec.Drain{Seconds: 5},
 			}, got); diff != "" {
