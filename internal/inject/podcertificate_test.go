@@ -110,6 +110,25 @@ func TestPodCertificate(t *testing.T) {
 	}
 }
 
+// TestPodCertificateIsSwitched changes the setting while the injector runs.
+func TestPodCertificateIsSwitched(t *testing.T) {
+	w := ordinary()
+	config, err := inject.NewConfig(w.config, w.values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := w.options()
+	options.PodCertificates = func(context.Context) (bool, error) { return true, nil }
+	injector := inject.New(options, config)
+	for _, on := range []bool{false, true, true, false} {
+		w.configurator.mesh.Spec.Certificate.PodCertificates = on
+		got := string(patched(t, []byte(smallPod), injector.Inject(t.Context(), w.request(smallPod)).Patch))
+		if strings.Contains(got, "outrigger-certificate") != on {
+			t.Errorf("switched %v, the pod is %s", on, got)
+		}
+	}
+}
+
 func TestSignerName(t *testing.T) {
 	if got := inject.SignerName("Mesh_1"); got != "openservicemesh.io/mesh-mesh-1" {
 		t.Error(got)

@@ -43,6 +43,7 @@ func inEffect() []string {
 		"spec.traffic.inboundPortExclusionList",
 		"spec.traffic.networkInterfaceExclusionList",
 		"spec.observability.osmLogLevel",
+		"spec.certificate.podCertificates",
 		"spec.certificate.trustDomain",
 		"spec.sidecar.sidecarDrivers[0].proxyServerPort",
 		"spec.sidecar.maxDataPlaneConnections",

@@ -65,8 +65,18 @@ func (d *data) PrivilegedInit() bool  { return d.inj.Sidecar.PrivilegedInit }
 // PreStopSeconds is as in driver.Sidecar.
 func (d *data) PreStopSeconds() int32 { return d.inj.Sidecar.PreStopSeconds }
 
-// PodCertificate is as in driver.Sidecar; templates test it and read its fields.
-func (d *data) PodCertificate() *driver.PodCertificate { return d.inj.Sidecar.PodCertificate }
+// CertificateSigner, CertificateBundle and CertificateSeconds are the fields of
+// driver.PodCertificate; the signer is empty if there is none.
+func (d *data) CertificateSigner() string { return d.podCertificate().Signer }
+func (d *data) CertificateBundle() string { return d.podCertificate().Bundle }
+func (d *data) CertificateSeconds() int32 { return d.podCertificate().MaxSeconds }
+
+func (d *data) podCertificate() driver.PodCertificate {
+	if c := d.inj.Sidecar.PodCertificate; c != nil {
+		return *c
+	}
+	return driver.PodCertificate{}
+}
 
 // Redirects reports whether any of the pod's traffic is redirected.
 func (d *data) Redirects() bool {

@@ -6,6 +6,8 @@ import (
 	"text/template/parse"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // What a template renders depends on the facts, and besides on the values, which most templates
@@ -19,6 +21,7 @@ type facts struct {
 	serverPort                                     uint32
 	cpuLimit, native, holdApplication, privileged  bool
 	redirects, proxyless, cni, windows, hasNoAgent bool
+	podCertificate                                 driver.PodCertificate
 }
 
 func (d *data) facts() facts {
@@ -27,6 +30,7 @@ func (d *data) facts() facts {
 		concurrency: d.Concurrency(), preStopSeconds: d.PreStopSeconds(), serverPort: d.ServerPort(0),
 		cpuLimit: d.CPULimit(), native: d.Native(), holdApplication: d.HoldApplication(), privileged: d.PrivilegedInit(),
 		redirects: d.Redirects(), proxyless: d.Proxyless(), cni: d.CNI(), windows: d.Windows(), hasNoAgent: d.agent == nil,
+		podCertificate: d.podCertificate(),
 	}
 }
 
