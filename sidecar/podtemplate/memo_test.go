@@ -21,7 +21,7 @@ import (
 func TestEveryMethodIsRemembered(t *testing.T) {
 	// Adding a method here is right only after it was added to facts.
 	known := []string{
-		"CNI", "CPULimit", "Class", "Concurrency", "HoldApplication", "LogLevel", "Native", "PreStopSeconds",
+		"CNI", "CPULimit", "CertificateBundle", "CertificateSeconds", "CertificateSigner", "Class", "Concurrency", "HoldApplication", "LogLevel", "Native", "PreStopSeconds",
 		"PrivilegedInit", "Proxyless", "PullPolicy", "Redirects", "Resources", "ServerPort", "Windows",
 	}
 	var others []string

@@ -37,6 +37,9 @@ func (c *cluster) services() []service {
 			"--kubelet-client-certificate=" + pki("admin.crt"), "--kubelet-client-key=" + pki("admin.key"),
 			"--kubelet-preferred-address-types=InternalIP", "--service-account-issuer=https://kubernetes.default.svc",
 			"--service-account-key-file=" + pki("service-account.crt"), "--service-account-signing-key-file=" + pki("service-account.key"),
+			// As Kubernetes 1.37 does by default.
+			"--feature-gates=PodCertificateRequest=true,ClusterTrustBundle=true,ClusterTrustBundleProjection=true",
+			"--runtime-config=certificates.k8s.io/v1beta1=true",
 		}},
 		{"kube-controller-manager", []string{
 			"--kubeconfig=" + config("controller-manager.kubeconfig"), "--leader-elect=false", "--use-service-account-credentials",

@@ -20,7 +20,7 @@ func (s *signer) publish(ctx context.Context, client dynamic.ResourceInterface, 
 		wait := again
 		if err := s.write(ctx, client, of, string(s.Manager.TrustBundle())); err != nil && ctx.Err() == nil {
 			s.Log.Error("cannot publish the trusted roots", "clusterTrustBundle", s.Bundle, "error", err)
-			wait = again / 12
+			wait = soon
 		}
 		select {
 		case <-ctx.Done():

@@ -78,8 +78,12 @@ type signer struct {
 	client  kubernetes.Interface
 }
 
-// again is how often the signer checks whether it can serve, and restores the bundle.
-const again = time.Minute
+// again is how often the signer checks whether it can serve, and restores the bundle; soon is
+// how often it does while that is needed and fails.
+const (
+	again = time.Minute
+	soon  = 5 * time.Second
+)
 
 // run serves until ctx ends. Without the kinds or the rights there is nothing to sign, so that
 // is only logged if new pods need it.
@@ -90,14 +94,18 @@ func (s *signer) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if s.Wanted() && err.Error() != logged {
-			logged = err.Error()
-			s.Log.Error("cannot sign the certificate requests of kubelets", "signer", s.Signer, "error", err)
+		wait := again
+		if s.Wanted() {
+			wait = soon
+			if err.Error() != logged {
+				logged = err.Error()
+				s.Log.Error("cannot sign the certificate requests of kubelets", "signer", s.Signer, "error", err)
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(again):
+		case <-time.After(wait):
 		}
 	}
 }
