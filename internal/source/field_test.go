@@ -70,7 +70,6 @@ func inEffect() []string {
 		"spec.observability.tracing.endpoint",
 		"spec.observability.tracing.sampledFraction",
 		"spec.certificate.serviceCertValidityDuration",
-		"spec.certificate.podCertificates",
 		"spec.certificate.ingressGateway.subjectAltNames",
 		"spec.certificate.ingressGateway.validityDuration",
 		"spec.certificate.ingressGateway.secret",
