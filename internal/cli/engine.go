@@ -84,7 +84,7 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 			return c.namespace(ctx, name)
 		}
 		if f.kubeVersion == "" {
-			parts.NativeSidecars, parts.PodCertificates = c.source.NativeSidecars, c.source.PodCertificates
+			parts.NativeSidecars, parts.PodCertificates = c.source.NativeSidecars, injector.PodCertificates(c.source, f.mesh.Name)
 		}
 		if meshConfig, err = c.meshConfig(ctx); err != nil {
 			return nil, err

@@ -42,6 +42,16 @@ func (m *Manager) SignKey(ctx context.Context, key crypto.PublicKey, w Workload,
 	return chain, err
 }
 
+// SignsKeys reports whether SignKey can succeed with the current issuer.
+func (m *Manager) SignsKeys() bool {
+	now := m.current.Load()
+	if now == nil {
+		return false
+	}
+	signer, ok := now.signing.(issuer.KeySigner)
+	return ok && signer.SignsKeys()
+}
+
 // Life returns the lifetime of certificates.
 func (m *Manager) Life() time.Duration { return m.life() }
 

@@ -93,9 +93,9 @@ type Options struct {
 	TrustBundle func() []byte
 	// NativeSidecars reports whether the cluster supports native sidecars.
 	NativeSidecars func(ctx context.Context) (bool, error)
-	// PodCertificates reports whether kubelets of the cluster can request certificates for
-	// pods; nil means that they cannot.
-	PodCertificates func(ctx context.Context) (bool, error)
+	// PodCertificates returns why kubelets cannot get certificates for pods, or nil if they
+	// can. Without the function that is not known.
+	PodCertificates func(ctx context.Context) error
 	// InitImage is the init container's image if neither the mesh's configuration
 	// nor the injection config names one.
 	InitImage string

@@ -41,16 +41,12 @@ func (i *Injector) podCertificate(ctx context.Context, p *plan, configurator dri
 		warn("it is not known whether the cluster can")
 		return
 	}
-	can, err := i.opts.PodCertificates(ctx)
-	switch {
-	case err != nil:
+	if err := i.opts.PodCertificates(ctx); err != nil {
 		warn(err.Error())
-	case !can:
-		warn("the cluster does not serve PodCertificateRequests and ClusterTrustBundles")
-	default:
-		life := min(max(configurator.GetServiceCertValidityPeriod()+podCertificateBefore, minPodCertificate), maxPodCertificate)
-		p.context.Sidecar.PodCertificate = &driver.PodCertificate{
-			Signer: SignerName(i.opts.MeshName), Bundle: TrustBundleName(i.opts.MeshName), MaxSeconds: int32(life / time.Second),
-		}
+		return
+	}
+	life := min(max(configurator.GetServiceCertValidityPeriod()+podCertificateBefore, minPodCertificate), maxPodCertificate)
+	p.context.Sidecar.PodCertificate = &driver.PodCertificate{
+		Signer: SignerName(i.opts.MeshName), Bundle: TrustBundleName(i.opts.MeshName), MaxSeconds: int32(life / time.Second),
 	}
 }

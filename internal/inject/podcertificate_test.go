@@ -19,11 +19,11 @@ import (
 // TestPodCertificate checks when a pod gets the kubelet's volume, in its sidecar only, and that
 // it is injected without it otherwise.
 func TestPodCertificate(t *testing.T) {
-	can := func(context.Context) (bool, error) { return true, nil }
+	can := func(context.Context) error { return nil }
 	windows := strings.Replace(smallPod, `"spec":{`, `"spec":{"os":{"name":"windows"},`, 1)
 	for name, tt := range map[string]struct {
 		on      bool
-		cluster func(context.Context) (bool, error)
+		cluster func(context.Context) error
 		life    time.Duration
 		pod     string
 		seconds int32
@@ -33,8 +33,7 @@ func TestPodCertificate(t *testing.T) {
 		"short":                {on: true, cluster: can, life: time.Minute, seconds: 60 * 60},
 		"long":                 {on: true, cluster: can, life: 365 * 24 * time.Hour, seconds: 91 * 24 * 60 * 60},
 		"off":                  {cluster: can},
-		"the cluster cannot":   {on: true, cluster: func(context.Context) (bool, error) { return false, nil }, warning: "does not serve"},
-		"the cluster is away":  {on: true, cluster: func(context.Context) (bool, error) { return false, errors.New("no answer") }, warning: "no answer"},
+		"the cluster cannot":   {on: true, cluster: func(context.Context) error { return errors.New("it is too old") }, warning: "it is too old"},
 		"the cluster is none":  {on: true, warning: "not known"},
 		"a pod on Windows":     {on: true, cluster: can, pod: windows},
 		"injected once before": {on: true, cluster: can, pod: "again", seconds: 24*60*60 + 300},
@@ -118,7 +117,7 @@ func TestPodCertificateIsSwitched(t *testing.T) {
 		t.Fatal(err)
 	}
 	options := w.options()
-	options.PodCertificates = func(context.Context) (bool, error) { return true, nil }
+	options.PodCertificates = func(context.Context) error { return nil }
 	injector := inject.New(options, config)
 	for _, on := range []bool{false, true, true, false} {
 		w.configurator.mesh.Spec.Certificate.PodCertificates = on

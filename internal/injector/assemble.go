@@ -26,9 +26,8 @@ type Assembly struct {
 	Namespace func(ctx context.Context, name string) (*inject.Namespace, error)
 	// NativeSidecars reports whether the cluster runs native sidecars.
 	NativeSidecars func(ctx context.Context) (bool, error)
-	// PodCertificates reports whether kubelets of the cluster can request certificates for
-	// pods; nil if that is not known.
-	PodCertificates func(ctx context.Context) (bool, error)
+	// PodCertificates is as in inject.Options.
+	PodCertificates func(ctx context.Context) error
 	// Client is for drivers that query the cluster; nil without one.
 	Client kubernetes.Interface
 	Log    *slog.Logger
@@ -64,6 +63,11 @@ func Namespaces(s *kube.Source) func(context.Context, string) (*inject.Namespace
 		}
 		return inject.NamespaceOf(ns), nil
 	}
+}
+
+// PodCertificates returns a function for Assembly that asks a cluster.
+func PodCertificates(s *kube.Source, meshName string) func(context.Context) error {
+	return func(ctx context.Context) error { return s.PodCertificates(ctx, inject.TrustBundleName(meshName)) }
 }
 
 // Decide returns the sidecar that the injector would give to a pod, and a Problem

@@ -90,7 +90,7 @@ func Run(ctx context.Context, o Options) error {
 	live := meshconfig.Follow(facts, meshconfig.NewInjectionResolver())
 	live.OnChange(o.OnConfig)
 	injector := New(Assembly{
-		Mesh: o.Mesh, Config: live, Namespace: Namespaces(facts), NativeSidecars: facts.NativeSidecars, PodCertificates: facts.PodCertificates, Client: client, Log: o.Log,
+		Mesh: o.Mesh, Config: live, Namespace: Namespaces(facts), NativeSidecars: facts.NativeSidecars, PodCertificates: PodCertificates(facts, o.Mesh.Name), Client: client, Log: o.Log,
 	})
 	metrics := inject.NewMetrics(registry)
 	reloader := inject.NewReloader(injector, o.TemplateDir, metrics, o.Log)

@@ -31,6 +31,12 @@ func (c *cluster) testKubelet(t *testing.T) {
 		c.rolledOut(t, "kubelet-"+class+"/web")
 	}
 	c.upgrade(t, "--set", setting+"true")
+	c.eventually(t, time.Minute, "the controller has published the roots for kubelets", func(ctx context.Context) error {
+		_, err := c.output(ctx, "", c.kubectl, "get", "clustertrustbundle", "openservicemesh.io:mesh-osm:roots")
+		return err
+	})
+	// The injector asks at most every ten seconds.
+	time.Sleep(11 * time.Second)
 	loads := make(map[string]func(int) int)
 	for _, class := range classes {
 		loads[class] = c.load(t, "kubelet-"+class)

@@ -29,8 +29,8 @@ type CertificateSpec struct {
 
 	// PodCertificates lets the kubelet make the keys of new pods and request their
 	// certificates with PodCertificateRequests, in place of the agents. It needs Kubernetes
-	// 1.37, or 1.36 with feature gates, and a mesh CA that is not external. In other clusters
-	// the agents request certificates nevertheless. Added by Outrigger.
+	// 1.37, or 1.36 with feature gates, and the mesh's own CA. Otherwise the agents request
+	// certificates nevertheless. Added by Outrigger.
 	// +optional
 	PodCertificates bool `json:"podCertificates,omitempty"`
 

@@ -43,7 +43,10 @@ type CA struct {
 	notAfter time.Time
 }
 
-var _ Issuer = (*CA)(nil)
+var (
+	_ Issuer    = (*CA)(nil)
+	_ KeySigner = (*CA)(nil)
+)
 
 // String describes the CA for logs and errors.
 func (c *CA) String() string { return "the CA " + c.certificate.Subject.String() }
@@ -197,6 +200,9 @@ func (ca *CA) NotAfter() time.Time { return ca.notAfter }
 func (ca *CA) Roots(context.Context) ([]*x509.Certificate, error) {
 	return []*x509.Certificate{ca.root}, nil
 }
+
+// SignsKeys is for KeySigner.
+func (ca *CA) SignsKeys() bool { return true }
 
 // Issue signs in this process and keeps no record.
 func (ca *CA) Issue(ctx context.Context, req Request) ([]*x509.Certificate, error) {

@@ -25,6 +25,13 @@ type Issuer interface {
 	Roots(ctx context.Context) ([]*x509.Certificate, error)
 }
 
+// KeySigner is an optional interface of an Issuer.
+type KeySigner interface {
+	// SignsKeys reports whether the CSR of a request needs only a key, and neither names nor a
+	// signature. Other issuers return ErrUnchanged for such a request.
+	SignsKeys() bool
+}
+
 // Request describes a certificate for TLS servers and clients.
 type Request struct {
 	// CSR is signed by the key that the certificate is for. Its signature has been checked.

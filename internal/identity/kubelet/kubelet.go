@@ -79,7 +79,7 @@ type signer struct {
 }
 
 // again is how often the signer checks whether it can serve, and restores the bundle; soon is
-// how often it does while that is needed and fails.
+// how often it does if that is needed and fails.
 const (
 	again = time.Minute
 	soon  = 5 * time.Second
@@ -94,18 +94,19 @@ func (s *signer) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		wait := again
-		if s.Wanted() {
-			wait = soon
-			if err.Error() != logged {
-				logged = err.Error()
-				s.Log.Error("cannot sign the certificate requests of kubelets", "signer", s.Signer, "error", err)
-			}
+		if s.Wanted() && err.Error() != logged {
+			logged = err.Error()
+			s.Log.Error("cannot sign the certificate requests of kubelets", "signer", s.Signer, "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
+		for tried := time.Now(); time.Since(tried) < again; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(soon):
+			}
+			if s.Wanted() {
+				break
+			}
 		}
 	}
 }

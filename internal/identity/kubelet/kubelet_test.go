@@ -52,6 +52,7 @@ var rights = []rbacv1.PolicyRule{
 type cluster struct {
 	kubernetes.Interface
 	t       *testing.T
+	server  *apiserver.Server
 	manager *identity.Manager
 	ca      *issuer.CA
 	node    *corev1.Node
@@ -115,7 +116,7 @@ func start(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{Interface: admin, t: t, ca: newCA(t, "a")}
+	c := &cluster{Interface: admin, t: t, server: server, ca: newCA(t, "a")}
 	config := newUser(t, server, admin, "controller", rights)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	c.manager, err = identity.NewManager(identity.Options{
@@ -353,8 +354,45 @@ func TestBundle(t *testing.T) {
 	if err := c.CertificatesV1beta1().ClusterTrustBundles().Delete(t.Context(), bundleName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	if why := c.why(); why == nil || !strings.Contains(why.Error(), "has not published") {
+		t.Errorf("without the bundle, pods get certificates of the kubelet: %v", why)
+	}
 	c.trust(c.ca)
 	has("one root again", string(c.manager.TrustBundle()))
+	if why := c.why(); why != nil {
+		t.Errorf("with the bundle: %v", why)
+	}
+
+	// An issuer that signs only requests with names.
+	roots, _ := c.ca.Roots(t.Context())
+	others, _ := newCA(t, "c").Roots(t.Context())
+	c.manager.SetTrust(&issuer.Trust{Signing: namesOnly{c.ca}, Roots: append(roots, others...)})
+	has("the roots of another issuer", string(c.manager.TrustBundle()))
+	if why := c.why(); why == nil || !strings.Contains(why.Error(), "signs only requests with all names") {
+		t.Errorf("with an issuer that cannot sign for kubelets: %v", why)
+	}
+}
+
+// namesOnly hides that an issuer signs for keys.
+type namesOnly struct{ issuer.Issuer }
+
+// why returns why an injector, which has the rights of all service accounts, does not let the
+// kubelet issue certificates.
+func (c *cluster) why() error {
+	c.t.Helper()
+	text, err := c.server.Kubeconfig("system:serviceaccount:osm-system:outrigger-injector", "system:serviceaccounts", "system:authenticated")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(text)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	source, err := kube.New(config, kube.Options{Namespace: "osm-system", MeshConfigName: "osm-mesh-config", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return source.PodCertificates(c.t.Context(), bundleName)
 }
 
 func TestServed(t *testing.T) {

@@ -2,11 +2,13 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 )
@@ -39,27 +41,55 @@ func PodCertificates(ctx context.Context, client discovery.DiscoveryInterface) (
 	return "", ErrNoPodCertificates
 }
 
-// podCertificatesKept is how long an answer of PodCertificates is used.
-const podCertificatesKept = time.Minute
+// SignsLabel is a label of a mesh's ClusterTrustBundle. It is "true" if its controller signs
+// PodCertificateRequests, and "false" if its issuer cannot.
+const SignsLabel = "openservicemesh.io/signs-pod-certificates"
 
-// podCertificates is an answer to the question whether the cluster serves them.
+// podCertificatesKept is how long an answer of PodCertificates is used.
+const podCertificatesKept = 10 * time.Second
+
+// podCertificates is an answer of PodCertificates. It is of one bundle, since a program serves
+// one mesh.
 type podCertificates struct {
-	served bool
-	at     time.Time
+	err error
+	at  time.Time
 }
 
-// PodCertificates reports whether kubelets of the cluster can request certificates for pods, as
-// the API server has said within the last minute.
-func (s *Source) PodCertificates(ctx context.Context) (bool, error) {
+// PodCertificates returns nil if kubelets can get certificates for pods: the cluster serves
+// PodCertificateRequests, and the controller has published the ClusterTrustBundle with that name
+// and signs. Otherwise the error says why not. An answer is used for ten seconds.
+func (s *Source) PodCertificates(ctx context.Context, bundle string) error {
 	if known := s.podCertificates.Load(); known != nil && time.Since(known.at) < podCertificatesKept {
-		return known.served, nil
+		return known.err
 	}
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
-	_, err := PodCertificates(ctx, s.discovery)
-	if err != nil && !errors.Is(err, ErrNoPodCertificates) {
-		return false, err
+	err := s.queryPodCertificates(ctx, bundle)
+	if ctx.Err() == nil {
+		s.podCertificates.Store(&podCertificates{err, time.Now()})
 	}
-	s.podCertificates.Store(&podCertificates{err == nil, time.Now()})
-	return err == nil, nil
+	return err
+}
+
+func (s *Source) queryPodCertificates(ctx context.Context, bundle string) error {
+	version, err := PodCertificates(ctx, s.discovery)
+	if err != nil {
+		return err
+	}
+	text, err := s.discovery.RESTClient().Get().AbsPath("/apis/certificates.k8s.io", version, "clustertrustbundles", bundle).
+		SetHeader("Accept", "application/json").DoRaw(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("the controller has not published the ClusterTrustBundle %s; see its log", bundle)
+	case err != nil:
+		return fmt.Errorf("the ClusterTrustBundle %s: %w", bundle, err)
+	}
+	var found metav1.PartialObjectMetadata
+	if err := json.Unmarshal(text, &found); err != nil {
+		return fmt.Errorf("the ClusterTrustBundle %s: %w", bundle, err)
+	}
+	if found.Labels[SignsLabel] != "true" {
+		return errors.New("the mesh's issuer signs only requests with all names of the certificate, which those of kubelets lack")
+	}
+	return nil
 }
