@@ -114,7 +114,8 @@ const (
 	maxUnauthenticated        = 4096
 	unauthenticatedPerAddress = 512
 	readBuffer                = 1 << 10
-	// writeBuffer is shared: a connection has one only while something is written to it.
+	// writeBuffer is one of gRPC's shared ones: a connection has it only while something is
+	// written to it.
 	writeBuffer       = 64 << 10
 	windowSize        = 128 << 10
 	headerBytes       = 16 << 10
@@ -141,7 +142,6 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		grpc.MaxHeaderListSize(headerBytes),
 		grpc.ReadBufferSize(readBuffer),
 		grpc.WriteBufferSize(writeBuffer),
-		grpc.SharedWriteBuffer(true),
 		grpc.StaticStreamWindowSize(windowSize),
 		grpc.StaticConnWindowSize(windowSize),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
