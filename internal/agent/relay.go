@@ -164,7 +164,8 @@ func (r *relay) route(ctx context.Context, from flow, header *proxyproto.Header,
 	retry := r.timings.known
 	for {
 		out, err := r.hand(ctx, from, header)
-		if err != nil && ctx.Err() == nil {
+		// A timeout is that of ctx, which may end a moment later.
+		if timeout := (net.Error)(nil); err != nil && !(errors.As(err, &timeout) && timeout.Timeout()) {
 			return nil, err
 		}
 		if out != nil {
