@@ -41,6 +41,16 @@ func TestOnDemand(t *testing.T) {
 			j.set(f)
 		}
 		was := j.snapshot()
+		var everything fact.Used
+		for _, f := range list {
+			switch content := f.Content.(type) {
+			case *fact.Service:
+				everything.Services = append(everything.Services, content.Name)
+			case *fact.Workload:
+				everything.Pods = append(everything.Pods, content.Name)
+			}
+		}
+		everything = everything.With(fact.Used{})
 		for uid, whole := range all.Views.All() {
 			view, _ := was.Views.Get(uid)
 			if n := view.Outbound.Destinations.Len(); n > 0 {
@@ -74,13 +84,16 @@ func TestOnDemand(t *testing.T) {
 							t.Fatalf("seed %d: %s has another Backend %s", seed, uid, of)
 						}
 					}
-					for other, d := range is.Outbound.Destinations.All() {
-						if want, ok := whole.Outbound.Destinations.Get(other); !ok || d.Digest() != want.Digest() {
-							t.Fatalf("seed %d: %s has %s, which it would not have otherwise", seed, uid, other)
-						}
-					}
+					wantPart(t, seed, is, whole)
 					learned++
 				}
+			}
+			// A person may write what the account may not call.
+			j.set(learn(account, everything))
+			is, _ := j.snapshot().Views.Get(uid)
+			wantPart(t, seed, is, whole)
+			if is.Outbound.Destinations.Len() != whole.Outbound.Destinations.Len() {
+				t.Fatalf("seed %d: %s has used all services and pods, and has %d of %d Destinations", seed, uid, is.Outbound.Destinations.Len(), whole.Outbound.Destinations.Len())
 			}
 			j.set(learn(account, fact.Used{All: true}))
 			if is, _ := j.snapshot().Views.Get(uid); is.Digest() != whole.Digest() {
@@ -91,6 +104,21 @@ func TestOnDemand(t *testing.T) {
 	}
 	if learned == 0 || direct == 0 {
 		t.Errorf("%d addresses were learned, %d of them of pods", learned, direct)
+	}
+}
+
+// wantPart checks that a proxy has nothing that it would not have otherwise.
+func wantPart(t *testing.T, seed uint64, is, whole *mesh.View) {
+	t.Helper()
+	for name, d := range is.Outbound.Destinations.All() {
+		if want, ok := whole.Outbound.Destinations.Get(name); !ok || d.Digest() != want.Digest() {
+			t.Fatalf("seed %d: %s has %s, which it would not have otherwise", seed, is.Proxy.UID, name)
+		}
+	}
+	for name, b := range is.Outbound.Backends.All() {
+		if want, ok := whole.Outbound.Backends.Get(name); !ok || b.Digest() != want.Digest() {
+			t.Fatalf("seed %d: %s has the Backend %s, which it would not have otherwise", seed, is.Proxy.UID, name)
+		}
 	}
 }
 

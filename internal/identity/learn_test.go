@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,13 +22,15 @@ func TestServiceLearns(t *testing.T) {
 	t.Parallel()
 	key := loadTokenKey(t, t.TempDir())
 	fault, release := errors.New("the API server does not answer"), make(chan struct{})
-	client := serve(t, identity.ServiceOptions{
+	var waits atomic.Int32
+	service := serve(t, identity.ServiceOptions{
 		Manager: run(t, identity.Options{}, newIssuer(t, "a")), Reviewer: key,
 		Learn: func(ctx context.Context, w identity.Workload, address netip.AddrPort) (bool, error) {
 			switch address.Port() {
 			case 1:
 				return false, fault
 			case 2:
+				waits.Add(1)
 				select {
 				case <-release:
 				case <-ctx.Done():
@@ -34,7 +38,8 @@ func TestServiceLearns(t *testing.T) {
 			}
 			return w == shopper && address.Addr() == netip.MustParseAddr("10.96.0.7"), nil
 		},
-	}).client(t)
+	})
+	client := service.client(t)
 	token := mint(t, key, claims(shopper))
 	for _, tt := range []struct {
 		address, token string
@@ -55,13 +60,20 @@ func TestServiceLearns(t *testing.T) {
 		}
 	}
 	var waiting sync.WaitGroup
-	for range 7 {
-		waiting.Go(func() {
-			_, _ = client.Learn(bearer(t.Context(), token), &identityv1.LearnRequest{Address: "10.96.0.7:2"})
-		})
+	// More than one address may have certificates signed for at a time.
+	for range 3 {
+		other := service.client(t)
+		for range 7 {
+			waiting.Go(func() {
+				_, _ = other.Learn(bearer(t.Context(), token), &identityv1.LearnRequest{Address: "10.96.0.7:2"})
+			})
+		}
 	}
-	if _, err := client.Report(bearer(t.Context(), token), &identityv1.ReportRequest{}); err != nil {
-		t.Error(err)
+	for deadline := time.Now().Add(10 * time.Second); waits.Load() < 21 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := client.Report(bearer(t.Context(), token), &identityv1.ReportRequest{}); err != nil || waits.Load() != 21 {
+		t.Errorf("while %d questions wait for answers: %v", waits.Load(), err)
 	}
 	close(release)
 	waiting.Wait()
