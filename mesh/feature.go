@@ -26,9 +26,11 @@ const (
 	// FeaturePermissiveTLS accepts plaintext, the application's own TLS and mesh TLS on
 	// one port (inboundTLSMode Permissive).
 	FeaturePermissiveTLS Feature = "PermissiveTLS"
-	// FeatureTLSSettings are the MeshConfig's TLS versions, ciphers and curves. A proxy
-	// without this feature uses only TLS 1.3.
+	// FeatureTLSSettings are the MeshConfig's TLS versions and ciphers, and FeatureTLSCurves
+	// its curves. A proxy without the first uses only TLS 1.3, and one without the second its
+	// own curves.
 	FeatureTLSSettings Feature = "TLSSettings"
+	FeatureTLSCurves   Feature = "TLSCurves"
 	// FeatureHeaderMatches and FeatureQueryMatches are conditions on headers and query parameters.
 	FeatureHeaderMatches Feature = "HeaderMatches"
 	FeatureQueryMatches  Feature = "QueryMatches"
@@ -125,7 +127,7 @@ func FeaturesWithout(lacks map[Feature]string) []Feature {
 // Features returns all features in the order used in the documentation.
 func Features() []Feature {
 	return []Feature{
-		FeatureHTTP2, FeatureWebSocket, FeatureServerFirst, FeatureIPv6, FeatureExternalNames, FeaturePermissiveTLS, FeatureTLSSettings, FeatureHeaderMatches, FeatureQueryMatches,
+		FeatureHTTP2, FeatureWebSocket, FeatureServerFirst, FeatureIPv6, FeatureExternalNames, FeaturePermissiveTLS, FeatureTLSSettings, FeatureTLSCurves, FeatureHeaderMatches, FeatureQueryMatches,
 		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureSessionPersistence, FeatureServerNames,
 		FeatureRetries, FeatureRetryCodes, FeatureRetryBackoff, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,

@@ -80,18 +80,22 @@ func (s *Settings) Needs(plaintext bool) []Feature {
 		FeatureZipkinTracing:         s.Tracing != nil && s.Tracing.Protocol == "zipkin",
 		FeatureOTLPTracing:           s.Tracing != nil && s.Tracing.Protocol == "otlp",
 		FeaturePlaintextMesh:         plaintext,
-		FeatureTLSSettings:           !plaintext && s.TLS.Needs() != nil,
 	})
+	if !plaintext {
+		n.add(s.TLS.Needs()...)
+	}
 	return n.inOrder()
 }
 
 // Needs returns FeatureTLSSettings, unless the settings are TLS 1.3 only with default
-// ciphers and curves, which proxies without that feature use.
+// ciphers, which proxies without that feature use, and FeatureTLSCurves if there are curves.
 func (t TLS) Needs() []Feature {
-	if t.Min == "1.3" && t.Max == "1.3" && len(t.Ciphers)+len(t.Curves) == 0 {
-		return nil
-	}
-	return []Feature{FeatureTLSSettings}
+	var n needs
+	n.addIf(map[Feature]bool{
+		FeatureTLSSettings: t.Min != "1.3" || t.Max != "1.3" || len(t.Ciphers) > 0,
+		FeatureTLSCurves:   len(t.Curves) > 0,
+	})
+	return n.inOrder()
 }
 
 // Needs returns the features that a port with this protocol requires, on both sides.

@@ -49,7 +49,7 @@ func TestViewNeeds(t *testing.T) {
 		{"Zipkin", quiet(func(s *mesh.Settings) { s.Tracing = &mesh.Tracing{Protocol: "zipkin"} }), []mesh.Feature{mesh.FeatureZipkinTracing}},
 		{"an older TLS", quiet(func(s *mesh.Settings) { s.TLS.Min = "1.2" }), []mesh.Feature{mesh.FeatureTLSSettings}},
 		{"only an older TLS", quiet(func(s *mesh.Settings) { s.TLS = mesh.TLS{Min: "1.2", Max: "1.2"} }), []mesh.Feature{mesh.FeatureTLSSettings}},
-		{"curves", quiet(func(s *mesh.Settings) { s.TLS.Curves = []string{"P-256"} }), []mesh.Feature{mesh.FeatureTLSSettings}},
+		{"curves", quiet(func(s *mesh.Settings) { s.TLS.Curves = []string{"P-256"} }), []mesh.Feature{mesh.FeatureTLSCurves}},
 		{"ciphers", quiet(func(s *mesh.Settings) { s.TLS.Ciphers = []string{"x"} }), []mesh.Feature{mesh.FeatureTLSSettings}},
 		{"moving in", func(p *parts) { p.inbound = mesh.Seal(&mesh.Inbound{TLS: mesh.Permissive}) }, []mesh.Feature{mesh.FeaturePermissiveTLS}},
 		{"no mesh TLS", func(p *parts) {

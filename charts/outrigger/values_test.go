@@ -172,6 +172,7 @@ func TestRefusedValues(t *testing.T) {
 		{"{osm: {certificateProvider: {kind: vault}, vault: {host: vault}}}", "osm.vault.token"},
 		{"{osm: {certificateProvider: {kind: vault}, vault: {host: vault, token: t, secret: {name: a}}}}", "set one"},
 		{"{cni: {binDir: opt/cni/bin}}", "/cni/binDir"},
+		{"{proxyUpgrades: {atOnce: 0}}", "/proxyUpgrades/atOnce"},
 		{"{cni: {confName: ../10-pods.conflist}}", "/cni/confName"},
 		{"{cni: {repair: restart}}", "/cni/repair"},
 		{"{cni: {maxUnavailable: some}}", "/cni/maxUnavailable"},

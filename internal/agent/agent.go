@@ -56,7 +56,9 @@ type command struct {
 	prepare func(p *program, flags *flag.FlagSet) func(args []string) error
 }
 
-func commands() []command { return []command{initCommand, runCommand, waitCommand, copyCommand} }
+func commands() []command {
+	return []command{initCommand, runCommand, waitCommand, copyCommand, successorCommand}
+}
 
 // Rules write and check the rules that redirect the pod's traffic, for 'init'.
 type Rules struct {

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/outrigger-mesh/outrigger/internal/protofield"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -192,12 +193,12 @@ func (o *otlp) send(ctx context.Context, spans []*finishedSpan) error {
 
 // rejection returns an error if an answer says that spans were rejected.
 func rejection(answer []byte) error {
-	return eachField(answer, func(number protowire.Number, partial []byte) error {
+	return protofield.Each(answer, func(number protowire.Number, partial []byte) error {
 		if number != 1 || len(partial) == 0 {
 			return nil
 		}
 		text := ""
-		err := eachField(partial, func(number protowire.Number, value []byte) error {
+		err := protofield.Each(partial, func(number protowire.Number, value []byte) error {
 			text = string(value)
 			return nil
 		})

@@ -157,6 +157,9 @@ func expandSpec(spec *agentspec.Spec, env func(string) (string, bool)) error {
 	if spec.Drain != nil {
 		in("drain.url", &spec.Drain.URL)
 	}
+	if spec.Upgrade != nil {
+		in("upgrade.url", &spec.Upgrade.URL)
+	}
 	if m := spec.Mirror; m != nil {
 		in("mirror.url", &m.URL)
 		outer := env
@@ -313,6 +316,18 @@ func (c *config) check() error {
 		}
 		if d.Seconds < 0 {
 			wrong("drain.seconds is %d", d.Seconds)
+		}
+	}
+	if u := s.Upgrade; u != nil {
+		switch {
+		case len(s.Command) == 0:
+			wrong("upgrade needs a command")
+		case u.Signal != "" && signalNumber(u.Signal) == 0:
+			wrong("upgrade.signal %q is not the name of a signal, such as USR1", u.Signal)
+		case u.URL != "" && !isHTTP(u.URL):
+			wrong("upgrade.url %q is not an http URL", u.URL)
+		case u.Seconds < 0:
+			wrong("upgrade.seconds is %d", u.Seconds)
 		}
 	}
 	answered := make(map[string]bool)

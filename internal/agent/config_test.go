@@ -101,6 +101,10 @@ var badSpecs = map[string]string{
 	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/m"},"spans":{"collector":"../a"}}`:                                                    "spans.collector",
 	`{"command":["a"],"readyURL":"ftp://a/"}`:                                                                                                    "readyURL",
 	`{"command":["a"],"drain":{"url":"/a","seconds":1}}`:                                                                                         "drain.url",
+	`{"command":["a"],"upgrade":{"url":"/a","seconds":1}}`:                                                                                       "upgrade.url",
+	`{"command":["a"],"upgrade":{"signal":"NONE"}}`:                                                                                              "upgrade.signal",
+	`{"command":["a"],"upgrade":{"seconds":-1}}`:                                                                                                 "upgrade.seconds",
+	`{"shareIdentity":true,"upgrade":{"seconds":1}}`:                                                                                             "upgrade needs a command",
 	`{"command":["a"],"drain":{"seconds":-1}}`:                                                                                                   "drain.seconds",
 	`{"command":["a"],"probes":[{"path":"a","kind":"TCP","port":1,"timeoutSeconds":1}]}`:                                                         "must begin with a slash",
 	`{"command":["a"],"probes":[{"path":"/ready","kind":"TCP","port":1,"timeoutSeconds":1}]}`:                                                    "reserved for the agent",
@@ -150,6 +154,7 @@ func FuzzSpec(f *testing.F) {
 	for spec := range badSpecs {
 		f.Add(spec)
 	}
+	f.Add(`{"shareIdentity":true}`)
 	f.Add(`{"command":["${POD_NAME}"],"probes":[{"path":"/a","kind":"HTTP","port":1,"url":"%zz","headers":[{"name":"\n"}],"timeoutSeconds":1}]}`)
 	f.Fuzz(func(t *testing.T, spec string) {
 		c, err := readConfig(lookup(environment(spec)))
@@ -159,7 +164,7 @@ func FuzzSpec(f *testing.F) {
 			}
 			return
 		}
-		if len(c.spec.Command) == 0 || c.spec.Command[0] == "" {
+		if len(c.spec.Command) == 0 && !c.spec.ShareIdentity || len(c.spec.Command) > 0 && c.spec.Command[0] == "" {
 			t.Errorf("no command in %q", spec)
 		}
 		// A Spec that is accepted must be usable.

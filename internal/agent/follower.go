@@ -16,15 +16,14 @@ import (
 // the driver's repository. It passes events to the rollout, which decides, and executes the
 // rollout's actions. Everything but the channels belongs to run's goroutine.
 type follower struct {
-	spec     *agentspec.Mirror
-	folder   *folder
-	poller   *poller
-	live     *live
-	store    *store
-	proxy    *proxy
-	children *children
-	log      *slog.Logger
-	metrics  *metrics
+	spec    *agentspec.Mirror
+	folder  *folder
+	poller  *poller
+	live    *live
+	store   *store
+	proxy   *proxy
+	log     *slog.Logger
+	metrics *metrics
 	// closeIdle closes idle connections to the repository.
 	closeIdle func()
 
@@ -37,7 +36,7 @@ type follower struct {
 	staged  string // the path of the candidate that passed the check
 }
 
-func newFollower(c *config, store *store, proxy *proxy, children *children, timings timings, log *slog.Logger, metrics *metrics) (*follower, error) {
+func newFollower(c *config, store *store, proxy *proxy, timings timings, log *slog.Logger, metrics *metrics) (*follower, error) {
 	folder, why, err := openFolder(c.spec.Mirror.Dir)
 	if err != nil {
 		return nil, err
@@ -49,7 +48,7 @@ func newFollower(c *config, store *store, proxy *proxy, children *children, timi
 	live := newLive(c.spec.Mirror.Live)
 	f := &follower{
 		spec: c.spec.Mirror, folder: folder, poller: newPoller(client, timings, log, metrics), live: live, store: store,
-		proxy: proxy, children: children, log: log, metrics: metrics, closeIdle: repository.transport.CloseIdleConnections,
+		proxy: proxy, log: log, metrics: metrics, closeIdle: repository.transport.CloseIdleConnections,
 		ready: make(chan struct{}), renewed: newBell(), exits: make(chan event),
 		rollout: rollout{live: live.prefix, timings: timings, backoff: timings.quarantine},
 	}
@@ -206,7 +205,7 @@ func (f *follower) check(ctx context.Context, v *version) event {
 		for i, arg := range f.spec.Check {
 			argv[i] = atFolder(arg, staged)
 		}
-		err = f.children.run(ctx, argv, f.rollout.timings.check)
+		err = runOn(ctx, f.proxy.currentHost(), argv, f.rollout.timings.check)
 	}
 	if err == nil {
 		f.staged = staged

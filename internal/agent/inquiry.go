@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -28,7 +29,8 @@ type inquiry struct {
 	asking  map[netip.AddrPort]*asked
 }
 
-// asked is a question. Done is closed when it has been answered.
+// asked is a question. Done is closed when it has been answered; until then err is the last
+// failure, and mu of the inquiry guards the fields.
 type asked struct {
 	done   chan struct{}
 	inMesh bool
@@ -57,7 +59,9 @@ func (i *inquiry) ask(ctx context.Context, address netip.AddrPort) (bool, error)
 	case <-question.done:
 		return question.inMesh, question.err
 	case <-ctx.Done():
-		return false, context.Cause(ctx)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		return false, cmp.Or(question.err, context.Cause(ctx))
 	}
 }
 
@@ -68,11 +72,12 @@ func (i *inquiry) answer(address netip.AddrPort, question *asked) {
 	defer cancel()
 	retry := i.timings.asks
 	for {
-		question.inMesh, question.err = i.learn(ctx, address)
+		inMesh, err := i.learn(ctx, address)
 		i.mu.Lock()
+		question.inMesh, question.err = inMesh, err
 		_, wasOutside := i.outside[address]
 		i.mu.Unlock()
-		if question.err == nil || wasOutside {
+		if err == nil || wasOutside {
 			break
 		}
 		select {

@@ -69,7 +69,7 @@ func newLines(spec *agentspec.Spec, children *children, log *slog.Logger) (*line
 		}
 		l.reads, l.proxys = append(l.reads, read), append(l.proxys, write)
 		children.lines = append(children.lines, write)
-		children.env = append(children.env, name+"="+strconv.Itoa(firstLineFD+i))
+		children.added = append(children.added, name+"="+strconv.Itoa(firstLineFD+i))
 	}
 	if spec.Records != nil && spec.Records.File != "" {
 		if err := l.makeFile(spec.Records.File); err != nil {

@@ -4,12 +4,16 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,10 +91,13 @@ var testTimings = timings{
 	store:        50 * time.Millisecond,
 	spans:        50 * time.Millisecond,
 	collect:      time.Second,
+	succession:   2 * time.Second,
+	steady:       100 * time.Millisecond,
+	accepted:     200 * time.Millisecond,
 }
 
-// proxyMain is a proxy that records events in a journal and serves /ready, /drain and
-// /crash.
+// proxyMain is a proxy that records events in a journal and serves /ready, /drain, /crash,
+// /version, and /slow until it is drained.
 func proxyMain(args []string) int {
 	flags := flag.NewFlagSet(asProxy, flag.ExitOnError)
 	admin := flags.String("admin", "", "address")
@@ -102,6 +109,10 @@ func proxyMain(args []string) int {
 	orphan := flags.Bool("orphan", false, "leave processes behind")
 	follow := flags.String("follow", "", "URL where live files are followed")
 	code := flags.String("code", "", "file that is read at the start and on SIGHUP; one that says crash ends the proxy")
+	also := flags.String("also", "", "another address")
+	shared := flags.Bool("shared", false, "share the port with other processes")
+	version := flags.String("version", "", "version, which makes requests to drain noted with it")
+	socket := flags.String("socket", "", "Unix socket that is replaced")
 	_ = flags.Parse(args)
 
 	note := func(format string, a ...any) {
@@ -124,6 +135,8 @@ func proxyMain(args []string) int {
 		note("orphan %s %v", strings.TrimSpace(string(out)), err)
 	}
 	ended := make(chan int, 1)
+	drained := make(chan struct{})
+	var drainOnce sync.Once
 	mux := http.NewServeMux()
 	mux.HandleFunc("/ready", func(w http.ResponseWriter, _ *http.Request) {
 		if _, err := os.Stat(*gate); *gate != "" && err != nil {
@@ -131,7 +144,8 @@ func proxyMain(args []string) int {
 		}
 	})
 	mux.HandleFunc("/drain", func(w http.ResponseWriter, r *http.Request) {
-		note("drain %s", r.Method)
+		note("drain %s%s", r.Method, *version)
+		drainOnce.Do(func() { close(drained) })
 		if *endOnDrain {
 			ended <- 0
 		}
@@ -141,12 +155,54 @@ func proxyMain(args []string) int {
 		note("crash")
 		ended <- code
 	})
-	go func() {
-		if err := http.ListenAndServe(*admin, mux); err != nil {
+	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, *version) })
+	mux.HandleFunc("/slow", func(w http.ResponseWriter, _ *http.Request) {
+		<-drained
+		time.Sleep(time.Second)
+		_, _ = io.WriteString(w, *version)
+	})
+	if *socket != "" {
+		_ = os.Remove(*socket)
+		listener, err := net.Listen("unix", *socket)
+		if err != nil {
 			note("%v", err)
-			ended <- 1
+			return 1
 		}
-	}()
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(conn, *version)
+				conn.Close()
+			}
+		}()
+	}
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) {
+			if *shared {
+				_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+			}
+		})
+	}}
+	config.SetMultipathTCP(false)
+	addresses := []string{*admin}
+	if *also != "" {
+		addresses = append(addresses, *also)
+	}
+	for _, address := range addresses {
+		go func() {
+			listener, err := config.Listen(context.Background(), "tcp", address)
+			if err == nil {
+				err = http.Serve(listener, mux)
+			}
+			if err != nil {
+				note("%v", err)
+				ended <- 1
+			}
+		}()
+	}
 	note("start %d", os.Getpid())
 	if *code != "" && strings.Contains(readCode(*code, note), "crash") {
 		return 9

@@ -19,6 +19,7 @@ type metrics struct {
 	probes, probesFailed      atomic.Int64
 	versions, versionsRefused atomic.Int64
 	followFailures            atomic.Int64
+	upgrades, upgradesFailed  atomic.Int64
 	spansSent, spansLost      atomic.Int64
 	records, recordsBad       atomic.Int64
 	// Connections to destinations that the proxy did not know, by where they went.
@@ -61,6 +62,8 @@ func (m *metrics) write(w io.Writer, expiry int64, ready bool) {
 	write(metric.AgentProxyRestarts, "counter", "Restarts of the proxy after it exited.", value(m.restarts.Load()))
 	write(metric.AgentProxyReloads, "counter", "Reloads of the proxy, by result.",
 		labelled(metric.LabelResult, metric.ResultError, m.reloadsFailed.Load()), labelled(metric.LabelResult, metric.ResultSuccess, m.reloads.Load()))
+	write(metric.AgentProxyUpgrades, "counter", "Other versions of the proxy that should take over in the running pod, by result.",
+		labelled(metric.LabelResult, metric.ResultError, m.upgradesFailed.Load()), labelled(metric.LabelResult, metric.ResultSuccess, m.upgrades.Load()))
 	write(metric.AgentMirrorVersions, "counter", "Versions of the driver's files that the proxy was given or could not use, by result.",
 		labelled(metric.LabelResult, "given", m.versions.Load()), labelled(metric.LabelResult, metric.ResultRefused, m.versionsRefused.Load()))
 	write(metric.AgentMirrorFailures, "counter", "Failed attempts to follow the driver's files.", value(m.followFailures.Load()))

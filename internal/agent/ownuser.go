@@ -24,10 +24,10 @@ import (
 // maxSocketPath is the maximum length of a Unix socket's path, in bytes (unix(7)).
 const maxSocketPath = 107
 
-// listenForOwnUser listens on a Unix socket that only processes with the agent's user ID,
+// listenForOwnUser listens on a Unix socket, of the network unix or unixpacket, that only processes with the agent's user ID,
 // such as the proxy, can use. The file's mode excludes others; since a mode can be changed,
 // each connection's user is checked too.
-func listenForOwnUser(path string) (net.Listener, error) {
+func listenForOwnUser(network, path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("listening for the proxy: %w", err)
 	}
@@ -35,7 +35,7 @@ func listenForOwnUser(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listening for the proxy: %w", err)
 	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	listener, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
 	if err != nil {
 		return nil, fmt.Errorf("listening for the proxy: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -62,7 +63,7 @@ func newPod(t testing.TB, proxyFlags ...string) *pod {
 		// All of 127.0.0.0/8 is local, so tests need not share ports.
 		ip:     fmt.Sprintf("127.%d.%d.%d", 1+rand.N(250), rand.N(250), 1+rand.N(250)),
 		ca:     newAuthority(t, "root"),
-		launch: (*exec.Cmd).Start,
+		launch: startChild,
 	}
 	p.service = newSigningService(t, p.ip+":15129", p.ca)
 	p.spec = agentspec.Spec{
@@ -113,6 +114,26 @@ func (p *pod) start(flags ...string) {
 	}
 	p.env[agentspec.EnvSpec] = value
 	p.run(p.self, append(append([]string{asAgent, "run"}, p.flags...), flags...))
+}
+
+// starts are executed on a thread that does not end. The kernel takes the end of the thread that
+// started a process for that of its parent (Pdeathsig), and threads in the networks of other
+// tests end with them.
+var starts = func() chan<- func() {
+	c := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for start := range c {
+			start()
+		}
+	}()
+	return c
+}()
+
+func startChild(cmd *exec.Cmd) error {
+	done := make(chan error, 1)
+	starts <- func() { done <- cmd.Start() }
+	return <-done
 }
 
 func (p *pod) run(program string, args []string) {

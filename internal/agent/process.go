@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,13 +22,30 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
+// host starts processes in a container: the agent's own, or that of a successor.
+type host interface {
+	// start starts a command whose output goes where the agent's does, and keeps the end of
+	// its standard error. With quiet, standard output is also kept and nothing is printed,
+	// and the command gets none of the pipes for lines.
+	start(argv []string, quiet bool) (*child, error)
+	// signal sends a signal to a process, or to its process group. If the process has ended,
+	// it does nothing.
+	signal(of *child, s unix.Signal, group bool) error
+	// below returns the IDs of the child processes of a process.
+	below(of *child) []int
+	// sockets returns the inodes of the sockets of a process and its child processes.
+	sockets(of *child) ([]uint64, error)
+}
+
 // children are the processes that the agent has started. The agent reaps all its
 // descendants, including orphans of its children: in a container it is usually process 1,
 // so nothing else would.
 type children struct {
 	forks chan func()
 	null  *os.File // their standard input
-	env   []string
+	// added are variables of their environment that the agent's own does not have or that
+	// override it.
+	added []string
 	// lines are the pipes to which the proxy writes spans and records.
 	lines []*os.File
 
@@ -37,8 +57,8 @@ type children struct {
 
 // child is a process that was started.
 type child struct {
-	pid      int
-	children *children
+	pid  int
+	host host
 	// ended is closed when the process has ended; status is valid from then on.
 	ended  chan struct{}
 	status unix.WaitStatus
@@ -57,10 +77,9 @@ func newChildren(env []agentspec.EnvVar) (*children, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &children{forks: make(chan func()), null: null, env: os.Environ(), byPID: make(map[int]*child)}
+	c := &children{forks: make(chan func()), null: null, byPID: make(map[int]*child)}
 	for _, v := range env {
-		c.env = slices.DeleteFunc(c.env, func(have string) bool { return strings.HasPrefix(have, v.Name+"=") })
-		c.env = append(c.env, v.Name+"="+v.Value)
+		c.added = append(c.added, v.Name+"="+v.Value)
 	}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
@@ -79,15 +98,14 @@ func newChildren(env []agentspec.EnvVar) (*children, error) {
 	return c, nil
 }
 
-// start starts a command in its own process group, so that only the agent signals it. The
-// process is killed if the agent is. Its output goes where the agent's does and the end of
-// its standard error is kept. With quiet, standard output is also kept and nothing is
-// printed, and the command gets none of the pipes for lines.
+// start is for host. The process is in its own process group, so that only the agent signals
+// it, and is killed if the agent is.
 func (c *children) start(argv []string, quiet bool) (*child, error) {
-	program, err := exec.LookPath(argv[0])
-	if err != nil {
-		return nil, err
-	}
+	return c.withOutput(quiet, func(files []*os.File) (*child, error) { return c.launch(argv, c.added, files) })
+}
+
+// withOutput calls start with the files of a process, from standard output on.
+func (c *children) withOutput(quiet bool, start func([]*os.File) (*child, error)) (*child, error) {
 	pipe, into, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -97,17 +115,11 @@ func (c *children) start(argv []string, quiet bool) (*child, error) {
 	if quiet {
 		stdout, copied = into, io.Discard
 	}
-	files := []*os.File{c.null, stdout, into}
+	files := []*os.File{stdout, into}
 	if !quiet {
 		files = append(files, c.lines...)
 	}
-	var child *child
-	done := make(chan struct{})
-	c.forks <- func() {
-		child, err = c.fork(program, argv, files...)
-		close(done)
-	}
-	<-done
+	child, err := start(files)
 	if err != nil {
 		return nil, errors.Join(err, pipe.Close())
 	}
@@ -115,18 +127,41 @@ func (c *children) start(argv []string, quiet bool) (*child, error) {
 	return child, nil
 }
 
-func (c *children) fork(program string, argv []string, files ...*os.File) (*child, error) {
+// launch starts a command with the agent's environment and variables that override it, and
+// with files from standard output on.
+func (c *children) launch(argv, added []string, files []*os.File) (*child, error) {
+	program, err := exec.LookPath(argv[0])
+	if err != nil {
+		return nil, err
+	}
+	env := os.Environ()
+	for _, v := range added {
+		name, _, _ := strings.Cut(v, "=")
+		env = slices.DeleteFunc(env, func(have string) bool { return strings.HasPrefix(have, name+"=") })
+		env = append(env, v)
+	}
+	var child *child
+	done := make(chan struct{})
+	c.forks <- func() {
+		child, err = c.fork(program, argv, env, append([]*os.File{c.null}, files...))
+		close(done)
+	}
+	<-done
+	return child, err
+}
+
+func (c *children) fork(program string, argv, env []string, files []*os.File) (*child, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p, err := os.StartProcess(program, argv, &os.ProcAttr{
-		Env:   c.env,
+		Env:   env,
 		Files: files,
 		Sys:   &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL},
 	})
 	if err != nil {
 		return nil, err
 	}
-	started := &child{pid: p.Pid, children: c, ended: make(chan struct{})}
+	started := &child{pid: p.Pid, host: c, ended: make(chan struct{})}
 	c.byPID[p.Pid] = started
 	return started, p.Release()
 }
@@ -154,24 +189,40 @@ func (c *children) reap() {
 	}
 }
 
-// signal sends a signal to the process. If it has ended, signal does nothing.
-func (p *child) signal(s unix.Signal) error {
-	p.children.mu.Lock()
-	defer p.children.mu.Unlock()
-	if p.children.byPID[p.pid] != p {
+// signal is for host.
+func (c *children) signal(of *child, s unix.Signal, group bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byPID[of.pid] != of {
 		return nil
 	}
-	return unix.Kill(p.pid, s)
+	if group {
+		return unix.Kill(-of.pid, s)
+	}
+	return unix.Kill(of.pid, s)
 }
 
-// kill kills the process and its process group.
-func (p *child) kill() {
-	p.children.mu.Lock()
-	defer p.children.mu.Unlock()
-	if p.children.byPID[p.pid] == p {
-		_ = unix.Kill(-p.pid, unix.SIGKILL)
+// below is for host.
+func (c *children) below(of *child) []int { return processesBelow(of.pid) }
+
+// sockets is for host.
+func (c *children) sockets(of *child) ([]uint64, error) {
+	all := make(map[uint64]bool)
+	for _, pid := range append([]int{of.pid}, processesBelow(of.pid)...) {
+		some, err := socketsOf(strconv.Itoa(pid))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		maps.Copy(all, some)
 	}
+	return slices.Sorted(maps.Keys(all)), nil
 }
+
+// signal sends a signal to the process. If it has ended, signal does nothing.
+func (p *child) signal(s unix.Signal) error { return p.host.signal(p, s, false) }
+
+// kill kills the process and its process group.
+func (p *child) kill() { _ = p.host.signal(p, unix.SIGKILL, true) }
 
 // killed reports whether the process ended by SIGKILL, such as the kernel's when it is out
 // of memory. A master process that exits because its worker was killed shows that by its
@@ -195,10 +246,10 @@ type notStartedError struct{ error }
 // Unwrap is for package errors.
 func (e *notStartedError) Unwrap() error { return e.error }
 
-// run runs a command and waits until it ends. The error of a command that fails or times
-// out contains the end of its output.
-func (c *children) run(ctx context.Context, argv []string, within time.Duration) error {
-	child, err := c.start(argv, true)
+// runOn runs a command on a host and waits until it ends. The error of a command that fails or
+// times out contains the end of its output.
+func runOn(ctx context.Context, h host, argv []string, within time.Duration) error {
+	child, err := h.start(argv, true)
 	if err != nil {
 		return &notStartedError{err}
 	}
@@ -211,7 +262,7 @@ func (c *children) run(ctx context.Context, argv []string, within time.Duration)
 	case <-time.After(within):
 		how = fmt.Sprintf("it did not finish within %v", within)
 	case <-ctx.Done():
-		how = "the agent is shutting down"
+		how = errShuttingDown.Error()
 	}
 	child.kill()
 	_ = child.output.pipe.SetReadDeadline(time.Now().Add(time.Second))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,15 +27,21 @@ type proxy struct {
 	command  []string
 	readyURL string
 	reloads  *agentspec.Reload
+	upgrade  *agentspec.Upgrade
 	children *children
-	timings  timings
-	log      *slog.Logger
-	metrics  *metrics
+	drain    *agentspec.Drain // nil if the proxy is stopped without it
+	// agentOnly are addresses of the proxy to which only the agent connects. The proxy listens
+	// there if it needs to.
+	agentOnly []netip.AddrPort
+	timings   timings
+	log       *slog.Logger
+	metrics   *metrics
 
 	quit     chan struct{} // closed when the proxy must not be started again
 	quitOnce sync.Once
 	ended    chan struct{} // closed when run has returned
 	due      bell          // rings when the proxy should reload
+	replaced bell          // rings when a successor has become the process
 	hasEnded func(*child)  // called after a crash, before the next start, if set
 	reporter *reporter     // notified of crashes and of a stable process
 
@@ -42,18 +49,29 @@ type proxy struct {
 	reloading sync.Mutex // held during a reload, so that there is one at a time
 
 	mu       sync.Mutex
+	host     host // where the process runs, and the next one is started
 	child    *child
 	since    time.Time
 	ready    *child    // the process that was found ready
 	crashing time.Time // time of the first crash since the proxy was last stable
+	former   *former   // the process that a successor has replaced, until it has ended
 }
 
 func newProxy(spec *agentspec.Spec, children *children, reporter *reporter, timings timings, log *slog.Logger, metrics *metrics) *proxy {
+	var agentOnly []netip.AddrPort
+	if spec.OnDemand != nil {
+		for _, to := range []string{spec.OnDemand.Known, spec.OnDemand.Outside} {
+			// The others are Unix sockets.
+			if address, err := netip.ParseAddrPort(to); err == nil {
+				agentOnly = append(agentOnly, address)
+			}
+		}
+	}
 	return &proxy{
-		reporter: reporter,
-		command:  spec.Command, readyURL: spec.ReadyURL, reloads: spec.Reload,
-		children: children, timings: timings, log: log, metrics: metrics,
-		quit: make(chan struct{}), ended: make(chan struct{}), due: newBell(),
+		reporter: reporter, drain: spec.Drain, agentOnly: agentOnly,
+		command: spec.Command, readyURL: spec.ReadyURL, reloads: spec.Reload, upgrade: spec.Upgrade,
+		children: children, host: children, timings: timings, log: log, metrics: metrics,
+		quit: make(chan struct{}), ended: make(chan struct{}), due: newBell(), replaced: newBell(),
 	}
 }
 
@@ -74,9 +92,8 @@ func (p *proxy) run() {
 		if err == nil {
 			p.log.Info("proxy started", "pid", child.pid)
 			stable := time.AfterFunc(p.timings.stable, p.reporter.stable)
-			<-child.ended
+			child, started = p.awaitEnd(child, started)
 			stable.Stop()
-			p.set(nil)
 			how, lastWords = child.how(), reason(child.output.text())
 		} else {
 			how = err.Error()
@@ -92,6 +109,9 @@ func (p *proxy) run() {
 			restart.reset()
 		}
 		pause := restart.next()
+		if p.returnHome() {
+			pause = 0
+		}
 		p.crashed(started)
 		p.reporter.ended(how, lastWords, child != nil)
 		p.log.Error("the proxy exited; restarting it", "how", how, "ran", time.Since(started).Round(time.Millisecond).String(), "after", pause.String())
@@ -107,11 +127,30 @@ func (p *proxy) run() {
 func (p *proxy) startProcess() (*child, error) {
 	p.starting.Lock()
 	defer p.starting.Unlock()
-	child, err := p.children.start(p.command, false)
+	child, err := p.currentHost().start(p.command, false)
 	if err == nil {
 		p.set(child)
 	}
 	return child, err
+}
+
+// awaitEnd waits until the process, or the successor that has replaced it meanwhile, has
+// ended. It returns which one it was and when it was started.
+func (p *proxy) awaitEnd(of *child, started time.Time) (*child, time.Time) {
+	for {
+		select {
+		case <-of.ended:
+		case <-p.replaced:
+		}
+		p.mu.Lock()
+		if p.child == of && isClosed(of.ended) {
+			p.child, p.since, p.ready = nil, time.Now(), nil
+			p.mu.Unlock()
+			return of, started
+		}
+		of, started = p.child, p.since
+		p.mu.Unlock()
+	}
 }
 
 func (p *proxy) set(child *child) {
@@ -242,6 +281,10 @@ func (p *proxy) reload() (*child, error) {
 	if p.reloads != nil {
 		p.reloading.Lock()
 		defer p.reloading.Unlock()
+		if now := p.current(); now != nil && now != child {
+			// A successor may have read the files before they changed.
+			child, ready = now, true
+		}
 		if err := p.reloadNow(child); err != nil {
 			p.metrics.reloadsFailed.Add(1)
 			return nil, err
@@ -292,7 +335,7 @@ func (p *proxy) reloadNow(child *child) error {
 		}
 		return nil
 	}
-	if err := p.children.run(context.Background(), p.reloads.Command, p.timings.reload); err != nil {
+	if err := runOn(context.Background(), p.currentHost(), p.reloads.Command, p.timings.reload); err != nil {
 		return fmt.Errorf("reload command: %w", err)
 	}
 	return nil
@@ -302,12 +345,21 @@ func (p *proxy) reloadNow(child *child) error {
 func (p *proxy) stopRestarts() { p.quitOnce.Do(func() { close(p.quit) }) }
 
 // stop stops the process after stopRestarts: it lets the process drain, sends SIGTERM and
-// finally kills it. When force is closed, the process is killed at once.
-func (p *proxy) stop(drain *agentspec.Drain, force <-chan struct{}) {
-	// wait reports whether the process has ended within d.
+// finally kills it. When force is closed, the process is killed at once. A process that a
+// successor has replaced gets the same time.
+func (p *proxy) stop(force <-chan struct{}) {
+	gone := make(chan struct{})
+	go func() {
+		<-p.ended
+		if f := p.replacedProcess(); f != nil {
+			<-f.over
+		}
+		close(gone)
+	}()
+	// wait reports whether the processes have ended within d.
 	wait := func(d time.Duration) bool {
 		select {
-		case <-p.ended:
+		case <-gone:
 			return true
 		case <-force:
 			return false
@@ -315,10 +367,10 @@ func (p *proxy) stop(drain *agentspec.Drain, force <-chan struct{}) {
 			return false
 		}
 	}
-	if drain != nil && p.current() != nil {
-		until := time.Now().Add(time.Duration(drain.Seconds) * time.Second)
-		if drain.URL != "" {
-			p.startDrain(drain.URL, force)
+	if p.drain != nil && p.current() != nil {
+		until := time.Now().Add(time.Duration(p.drain.Seconds) * time.Second)
+		if p.drain.URL != "" {
+			p.startDrain(p.drain.URL, force)
 		}
 		if wait(time.Until(until)) {
 			return
@@ -339,9 +391,12 @@ func (p *proxy) stop(drain *agentspec.Drain, force <-chan struct{}) {
 		if child := p.current(); child != nil {
 			child.kill()
 		}
+		if f := p.replacedProcess(); f != nil {
+			f.child.kill()
+		}
 		// A process that was just being started is killed in the next iteration.
 		select {
-		case <-p.ended:
+		case <-gone:
 			return
 		case <-time.After(10 * time.Millisecond):
 		}
@@ -370,7 +425,7 @@ const acceptDelay = 100 * time.Millisecond
 
 // replaceWorkers sends the signal until the process has a new worker.
 func (p *proxy) replaceWorkers(child *child) error {
-	before := processesBelow(child.pid)
+	before := child.host.below(child)
 	isNew := func(pid int) bool { return !slices.Contains(before, pid) }
 	for range p.timings.workers {
 		if err := child.signal(signalNumber(p.reloads.Signal)); err != nil {
@@ -380,7 +435,7 @@ func (p *proxy) replaceWorkers(child *child) error {
 			if isClosed(child.ended) {
 				return fmt.Errorf("the proxy exited after %s: %s", p.reloads.Signal, child.how())
 			}
-			if slices.ContainsFunc(processesBelow(child.pid), isNew) {
+			if slices.ContainsFunc(child.host.below(child), isNew) {
 				time.Sleep(acceptDelay)
 				return nil
 			}

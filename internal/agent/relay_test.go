@@ -65,6 +65,10 @@ func newRelayed(t *testing.T, hesitates time.Duration, learn func() (bool, error
 	r.learn.Store(&learn)
 	timings := defaultTimings
 	timings.unknown, timings.outside = 600*time.Millisecond, 100*time.Millisecond
+	if hesitates == 0 {
+		// A machine under load must not make the proxy late.
+		timings.silence = 150 * time.Millisecond
+	}
 	inquiry := newInquiry(func(context.Context, netip.AddrPort) (bool, error) {
 		r.asks.Add(1)
 		return (*r.learn.Load())()
@@ -253,6 +257,23 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 	if n := r.asks.Load(); n < 2 {
 		t.Errorf("the controller is asked %d times", n)
+	}
+}
+
+// TestImpatience has a connection that ends while the controller is still being asked.
+func TestImpatience(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var asks atomic.Int32
+	i := newInquiry(func(context.Context, netip.AddrPort) (bool, error) {
+		if asks.Add(1) == 2 {
+			cancel()
+		}
+		return false, errors.New("nobody there")
+	}, defaultTimings)
+	if _, err := i.ask(ctx, netip.MustParseAddrPort("10.0.0.1:80")); err == nil || err.Error() != "nobody there" {
+		t.Errorf("the error is %v, want the controller's", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -60,6 +61,7 @@ whose pods would never complete otherwise:
 		flags.StringVar(&o.tokenFile, "token-file", agentspec.TokenFile, "`FILE` with the service account's token")
 		flags.StringVar(&o.bundleFile, "bundle-file", agentspec.BundleFile, "`FILE` with the trust bundle; it may appear later")
 		flags.StringVar(&o.certificateDir, "certificate-dir", agentspec.CertificateDir, "`DIR` in which the kubelet maintains key, certificate and trust bundle; without it the agent requests certificates")
+		flags.StringVar(&o.successorSocket, "successor-socket", agentspec.SuccessorSocket, "`PATH` of the socket for containers with another version of the proxy")
 		flags.Var(&o.exitWith, "exit-with", "exit when the process with this `NAME` has been seen and has exited; if repeated, when all of them have")
 		flags.Var(&o.level, "log-level", "`LEVEL` of the agent's own log: debug, info, warn or error")
 		return func([]string) error {
@@ -77,6 +79,7 @@ type runOptions struct {
 	listen, listenMetrics              string
 	identityAddress                    string
 	identityDir, tokenFile, bundleFile string
+	successorSocket                    string
 	certificateDir                     string
 	exitWith                           stringList
 	level                              logLevel
@@ -120,7 +123,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	proxy := newProxy(&c.spec, children, reporter, o.timings, log, metrics)
 	var follower *follower
 	if c.spec.Mirror != nil {
-		if follower, err = newFollower(c, store, proxy, children, o.timings, log, metrics); err != nil {
+		if follower, err = newFollower(c, store, proxy, o.timings, log, metrics); err != nil {
 			return err
 		}
 	}
@@ -169,7 +172,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	go func() { served <- web.Serve(listener) }()
 	defer web.HTTP.Close()
 	if c.spec.Secrets != nil {
-		socket, err := listenForOwnUser(c.spec.Secrets.Socket)
+		socket, err := listenForOwnUser("unix", c.spec.Secrets.Socket)
 		if err != nil {
 			return err
 		}
@@ -214,13 +217,21 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		}
 	}
 	go proxy.run()
+	if c.spec.Upgrade != nil {
+		socket, err := listenForOwnUser("unixpacket", o.successorSocket)
+		if err != nil {
+			return err
+		}
+		defer socket.Close()
+		go func() { served <- proxy.acceptSuccessors(socket, filepath.Dir(o.successorSocket)) }()
+	}
 	select {
 	case <-shutdown.begun:
 	case err = <-served:
 	}
 	draining.Store(true)
 	proxy.stopRestarts()
-	proxy.stop(c.spec.Drain, shutdown.force)
+	proxy.stop(shutdown.force)
 	return err
 }
 

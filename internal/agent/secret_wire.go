@@ -5,6 +5,8 @@ import (
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/outrigger-mesh/outrigger/internal/protofield"
 )
 
 // The agent encodes the few messages of the discovery protocol that it needs by hand: their
@@ -24,7 +26,7 @@ type secretRequest struct {
 
 func parseSecretRequest(b []byte) (secretRequest, error) {
 	var r secretRequest
-	err := eachField(b, func(number protowire.Number, value []byte) error {
+	err := protofield.Each(b, func(number protowire.Number, value []byte) error {
 		switch number {
 		case 3:
 			r.names = append(r.names, string(value))
@@ -34,7 +36,7 @@ func parseSecretRequest(b []byte) (secretRequest, error) {
 			r.nonce = string(value)
 		case 6:
 			r.problem = "no reason given"
-			return eachField(value, func(number protowire.Number, value []byte) error {
+			return protofield.Each(value, func(number protowire.Number, value []byte) error {
 				if number == 2 && len(value) > 0 {
 					r.problem = string(value)
 				}
@@ -44,34 +46,6 @@ func parseSecretRequest(b []byte) (secretRequest, error) {
 		return nil
 	})
 	return r, err
-}
-
-// eachField calls take with the content of each length-delimited field: strings, bytes and
-// messages.
-func eachField(b []byte, take func(protowire.Number, []byte) error) error {
-	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		b = b[n:]
-		if kind != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
-				return protowire.ParseError(n)
-			}
-			b = b[n:]
-			continue
-		}
-		value, n := protowire.ConsumeBytes(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if err := take(number, value); err != nil {
-			return err
-		}
-		b = b[n:]
-	}
-	return nil
 }
 
 // field appends a length-delimited field.

@@ -75,6 +75,9 @@ type timings struct {
 	asks         backoff       // of questions about an address
 	known        backoff       // of handing a connection to a proxy that does not know its destination yet
 	silence      time.Duration // how soon a proxy hands such a connection back
+	succession   time.Duration // how long a new version of the proxy may take to get ready
+	steady       time.Duration // for how long its listening sockets must not have changed by then
+	accepted     time.Duration // how long the former process may take to accept the connections that it was given
 }
 
 var defaultTimings = timings{
@@ -112,4 +115,7 @@ var defaultTimings = timings{
 	asks:         backoff{first: 100 * time.Millisecond, most: 2 * time.Second},
 	known:        backoff{first: 5 * time.Millisecond, most: 50 * time.Millisecond},
 	silence:      10 * time.Millisecond,
+	succession:   time.Minute,
+	steady:       500 * time.Millisecond,
+	accepted:     2 * time.Second,
 }

@@ -25,6 +25,8 @@ const (
 	ReasonNotInjected = "NotInjected"
 	// ReasonProxyFailing: a pod's proxy crashes repeatedly.
 	ReasonProxyFailing = "ProxyFailing"
+	// ReasonProxyNotUpgraded: another version of a pod's proxy could not take over.
+	ReasonProxyNotUpgraded = "ProxyNotUpgraded"
 	// ReasonInitializationError: a part of the control plane has terminated with an error.
 	ReasonInitializationError = "InitializationError"
 )

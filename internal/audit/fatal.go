@@ -26,16 +26,16 @@ func WarnFatal(ctx context.Context, config *rest.Config, namespace, meshConfig, 
 	return Warn(ctx, c, control(ctx, c, namespace, meshConfig, pod), ReasonInitializationError, failure.Error(), failure.Error())
 }
 
-// NewPodWarner returns a function that writes an Event about a pod with the reason
-// ProxyFailing: at most one per pod, as long as the API server keeps it.
-func NewPodWarner(config *rest.Config) (func(ctx context.Context, namespace, pod, uid, message string) error, error) {
+// NewPodWarner returns a function that writes an Event about a pod with a reason: at most one
+// per pod, reason and key, as long as the API server keeps it.
+func NewPodWarner(config *rest.Config) (func(ctx context.Context, namespace, pod, uid, reason, key, message string) error, error) {
 	c, err := client.New(config, client.Options{Scheme: kube.Scheme(), Mapper: kube.Mapper()})
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
-	return func(ctx context.Context, namespace, pod, uid, message string) error {
+	return func(ctx context.Context, namespace, pod, uid, reason, key, message string) error {
 		about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod, UID: types.UID(uid)}
-		return Warn(ctx, c, about, ReasonProxyFailing, "", message)
+		return Warn(ctx, c, about, reason, key, message)
 	}, nil
 }
 

@@ -24,8 +24,8 @@ import (
 // AddMeshConfig adds a controller to the manager that updates the status of the
 // MeshConfig, writes an Event for each Problem that the status did not contain before,
 // and counts Problems. It reports the Problems of the current object itself, and those
-// that the catalog finds with the given reason until ctx ends.
-func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source, resolver *source.Resolver, catalog ReadyCatalog, reason string, metrics *Metrics) error {
+// that the catalog has with one of the given reasons until ctx ends.
+func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source, resolver *source.Resolver, catalog ReadyCatalog, reasons []string, metrics *Metrics) error {
 	// Capacity 1 is enough, because Reconcile always reads the newest MeshConfig.
 	changes := make(chan event.GenericEvent, 1)
 	changed := func() {
@@ -46,7 +46,7 @@ func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source,
 	err := builder.ControllerManagedBy(mgr).
 		Named("meshconfig").
 		WatchesRawSource(crsource.Channel(changes, &handler.EnqueueRequestForObject{})).
-		Complete(&meshConfigs{client: mgr.GetClient(), facts: facts, resolver: resolver, catalog: catalog, reason: reason, metrics: metrics})
+		Complete(&meshConfigs{client: mgr.GetClient(), facts: facts, resolver: resolver, catalog: catalog, reasons: reasons, metrics: metrics})
 	if err != nil {
 		return fmt.Errorf("adding the controller of the MeshConfig: %w", err)
 	}
@@ -70,7 +70,7 @@ type meshConfigs struct {
 	}
 	resolver *source.Resolver
 	catalog  ReadyCatalog
-	reason   string
+	reasons  []string
 	metrics  *Metrics
 	// counted is the MeshConfig whose Problems the metrics currently count.
 	counted mesh.ObjectRef
@@ -88,7 +88,7 @@ func (m *meshConfigs) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 		return reconcile.Result{}, nil
 	}
 	for _, problem := range m.catalog.Problems(ref) {
-		if problem.Reason == m.reason {
+		if slices.Contains(m.reasons, problem.Reason) {
 			problems = append(problems, problem)
 		}
 	}
@@ -112,9 +112,9 @@ func (m *meshConfigs) ready() bool {
 	}
 }
 
-// hasReason reports whether the status contains a Problem with the catalog's reason.
+// hasReason reports whether the status contains a Problem with one of the catalog's reasons.
 func (m *meshConfigs) hasReason(obj *v1alpha2.MeshConfig) bool {
 	return slices.ContainsFunc(obj.Status.Conditions, func(c metav1.Condition) bool {
-		return slices.Contains(strings.Split(c.Reason, ","), m.reason)
+		return slices.ContainsFunc(strings.Split(c.Reason, ","), func(reason string) bool { return slices.Contains(m.reasons, reason) })
 	})
 }

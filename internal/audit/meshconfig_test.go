@@ -58,7 +58,7 @@ func TestMeshConfigOfProxies(t *testing.T) {
 	catalog := readyCatalog{found: found{}, ready: make(chan struct{})}
 	begin := func() *meshConfigs {
 		return &meshConfigs{
-			client: api, facts: newest{api}, catalog: catalog, reason: reason, metrics: NewMetrics(prometheus.NewRegistry()),
+			client: api, facts: newest{api}, catalog: catalog, reasons: []string{reason}, metrics: NewMetrics(prometheus.NewRegistry()),
 			resolver: source.NewResolver(source.ConfigOptions{Classes: []string{"envoy"}, BuiltinImage: func(string, string) string { return "image" }, Env: func(string) string { return "" }, InitImage: "image"}),
 		}
 	}

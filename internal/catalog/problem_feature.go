@@ -65,7 +65,7 @@ func (j *join) checkSettingsFeatures(r *graph.Reader, _ mesh.Name, f *fault) {
 			j.reportLacking(f, "spec.observability.tracing", all, feature)
 		case mesh.FeatureAccessLogSampling:
 			j.reportLacking(f, "spec.observability.accessLog", all, feature)
-		case mesh.FeatureTLSSettings:
+		case mesh.FeatureTLSSettings, mesh.FeatureTLSCurves:
 			j.reportLacking(f, "spec.sidecar", j.encrypted(r, all), feature)
 		}
 	}

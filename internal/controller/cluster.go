@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"sync"
@@ -44,6 +43,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/internal/upgrade"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -60,9 +60,15 @@ type cluster struct {
 	// known is closed when all existing objects have been read.
 	known   chan struct{}
 	keeps   rootSources
-	missed  audit.Missed
 	metrics *audit.Metrics
-	podWarn func(ctx context.Context, namespace, pod, uid, message string) error
+	podWarn func(ctx context.Context, namespace, pod, uid, reason, key, message string) error
+	// dryRun injects an existing pod as an injector would, and changes nothing. It waits until all
+	// objects have been read.
+	dryRun func(ctx context.Context, pod *corev1.Pod) (inject.Result, error)
+	// upgrades are the metrics of upgrades, nil without them, and changes tells them of changes
+	// of the MeshConfig.
+	upgrades *upgrade.Metrics
+	changes  func() <-chan struct{}
 }
 
 func newCluster(from Cluster, o *Options, metrics prometheus.Registerer) (*cluster, error) {
@@ -93,7 +99,10 @@ func newCluster(from Cluster, o *Options, metrics prometheus.Registerer) (*clust
 		return nil, err
 	}
 	c.live = meshconfig.Follow(c.facts, c.resolver)
-	c.missed = c.newMissed(from.TemplateConfigMap)
+	c.dryRun = c.newDryRun(from.TemplateConfigMap)
+	if o.UpgradeProxies > 0 {
+		c.upgrades, c.changes = upgrade.NewMetrics(metrics), configChanges(c.live)
+	}
 	return c, nil
 }
 
@@ -178,7 +187,7 @@ func (c *cluster) warn(ctx context.Context, err error) error {
 }
 
 func (c *cluster) warnPod(ctx context.Context, namespace, pod, uid, message string) error {
-	return c.podWarn(ctx, namespace, pod, uid, message)
+	return c.podWarn(ctx, namespace, pod, uid, audit.ReasonProxyFailing, "", message)
 }
 
 func (c *cluster) api() api {
@@ -217,8 +226,8 @@ func (c *cluster) turn(ctx context.Context, cat *catalog.Catalog, identities *id
 		return err
 	}
 	err = errors.Join(
-		audit.AddMeshConfig(ctx, mgr, c.facts, c.resolver, cat, catalog.ReasonNotSupportedByProxy, c.metrics),
-		audit.AddPods(mgr, c.facts, c.options.Mesh.Name, c.missed, c.metrics),
+		audit.AddMeshConfig(ctx, mgr, c.facts, c.resolver, cat, []string{catalog.ReasonNotSupportedByProxy, reasonUpgradeStopped}, c.metrics),
+		audit.AddPods(mgr, c.facts, c.options.Mesh.Name, c.missing, c.metrics),
 		audit.AddPolicies(ctx, mgr, cat, c.mapper, c.metrics),
 		audit.AddRejections(mgr, cat, c.mapper, registry.ReasonRejected),
 		publish.AddBundle(mgr, identities.manager, c.options.Mesh.Name, c.options.Log),
@@ -229,6 +238,9 @@ func (c *cluster) turn(ctx context.Context, cat *catalog.Catalog, identities *id
 			Wanted: func() bool { return c.live.GetMeshConfig().Spec.Certificate.PodCertificates }, Log: c.options.Log,
 		}),
 	)
+	if c.upgrades != nil {
+		err = errors.Join(err, mgr.Add(c.newRollout(mgr.GetClient(), cat)))
+	}
 	if err != nil {
 		return err
 	}
@@ -292,9 +304,8 @@ func (c sharedCache) WaitForCacheSync(ctx context.Context) bool {
 	}
 }
 
-// newMissed returns a function that decides whether the injector would have injected a pod
-// that was created without it. The function waits until all objects have been read.
-func (c *cluster) newMissed(templateConfigMap string) audit.Missed {
+// newDryRun returns the function for dryRun.
+func (c *cluster) newDryRun(templateConfigMap string) func(context.Context, *corev1.Pod) (inject.Result, error) {
 	engine := injector.New(injector.Assembly{
 		Mesh: c.options.Mesh, Config: c.live, Namespace: injector.Namespaces(c.facts), NativeSidecars: c.facts.NativeSidecars, Client: c.client, Log: c.options.Log,
 	})
@@ -304,31 +315,37 @@ func (c *cluster) newMissed(templateConfigMap string) audit.Missed {
 		c.facts.OnConfigMap(templateConfigMap, reloader.ConfigMap)
 	}
 	look := sync.OnceFunc(reloader.Look)
-	return func(ctx context.Context, pod *corev1.Pod) (bool, string, string) {
+	return func(ctx context.Context, pod *corev1.Pod) (inject.Result, error) {
 		select {
 		case <-c.known:
-			look()
-			return missed(ctx, engine, pod, c.options.Log)
 		case <-ctx.Done():
-			return false, "", ""
+			return inject.Result{}, ctx.Err()
 		}
+		look()
+		raw, err := json.Marshal(pod)
+		if err != nil {
+			return inject.Result{}, err
+		}
+		return engine.Inject(ctx, inject.Request{Namespace: pod.Namespace, Pod: raw, DryRun: true}), nil
 	}
 }
 
-// missed reports whether an injector would inject or deny an existing pod, and why.
-func missed(ctx context.Context, engine *inject.Injector, pod *corev1.Pod, log *slog.Logger) (bool, string, string) {
-	raw, err := json.Marshal(pod)
-	if err != nil {
-		log.Error("a pod was not checked for a missing sidecar", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
-		return false, "", ""
-	}
-	d := engine.Inject(ctx, inject.Request{Namespace: pod.Namespace, Pod: raw, DryRun: true}).Decision
+// missing is an audit.Missed: it reports whether an injector would inject or deny an existing
+// pod that was created without it, and why.
+func (c *cluster) missing(ctx context.Context, pod *corev1.Pod) (bool, string, string) {
+	result, err := c.dryRun(ctx, pod)
+	d, log := result.Decision, c.options.Log.With("namespace", pod.Namespace, "pod", pod.Name)
 	switch {
+	case ctx.Err() != nil:
+		return false, "", ""
+	case err != nil:
+		log.Error("a pod was not checked for a missing sidecar", "error", err)
+		return false, "", ""
 	case d.Outcome == inject.Skip:
 		return false, "", ""
 	case d.Reason == "not_configured" || d.Reason == "namespace_unknown":
 		// With these reasons the injector has made no decision.
-		log.Warn("a pod was not checked for a missing sidecar", "namespace", pod.Namespace, "pod", pod.Name, "reason", d.Reason, "message", d.Message)
+		log.Warn("a pod was not checked for a missing sidecar", "reason", d.Reason, "message", d.Message)
 		return false, "", ""
 	}
 	return true, string(d.Reason), d.Message

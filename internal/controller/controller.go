@@ -56,6 +56,9 @@ type Options struct {
 	ClusterDomain string
 	// LeaderElect elects a leader among the replicas. Only the leader writes to the cluster.
 	LeaderElect bool
+	// UpgradeProxies is how many running pods get a new version of their proxy at a time. 0 means
+	// that pods keep the version with which they started.
+	UpgradeProxies int
 	// Catalog has the hold-off times of changes. Run sets its other fields.
 	Catalog catalog.Options
 }

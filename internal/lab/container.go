@@ -57,6 +57,7 @@ const (
 	initContainer containerKind = iota
 	nativeSidecar
 	mainContainer
+	ephemeralContainer
 )
 
 // imageOf returns a container's image, and false if there is none or it has no command.
@@ -119,6 +120,44 @@ func (p *Pod) startContainers(ctx context.Context) error {
 	p.tasks.Go(p.keepTokens)
 	p.tasks.Go(p.awaitEnd)
 	return nil
+}
+
+// AddEphemeral adds an ephemeral container with the image to the running pod and starts it. It
+// is not restarted, and ends with the pod.
+func (p *Pod) AddEphemeral(of *corev1.EphemeralContainer, image Image) (*Container, error) {
+	spec := corev1.Container(of.DeepCopy().EphemeralContainerCommon)
+	c := &Container{
+		pod: p, name: spec.Name, spec: &spec, kind: ephemeralContainer, image: image, started: true,
+		output: &output{to: p.lab.writer(p.Name(), spec.Name)},
+		over:   make(chan struct{}), up: make(chan struct{}),
+	}
+	<-p.started
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.prepared || p.context.Err() != nil {
+		return nil, c.wrap("starting", ErrClosed)
+	}
+	if slices.ContainsFunc(p.containers, func(other *Container) bool { return other.name == c.name }) {
+		return nil, c.wrap("starting", errors.New("the pod has a container of that name"))
+	}
+	i, err := c.start()
+	if err != nil {
+		return nil, c.wrap("starting", err)
+	}
+	// The slice is copied, since others may range over it.
+	p.containers = append(slices.Clone(p.containers), c)
+	p.tasks.Go(func() {
+		<-i.done
+		close(c.over)
+	})
+	return c, nil
+}
+
+// list returns the pod's containers.
+func (p *Pod) list() []*Container {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.containers
 }
 
 // wrap adds the container and its pod to an error.

@@ -73,6 +73,9 @@ func (p *Pod) envValue(container *corev1.Container, variable corev1.EnvVar, valu
 		return value, true, err
 	case from.ResourceFieldRef != nil && from.ResourceFieldRef.Resource == "limits.cpu" && from.ResourceFieldRef.Divisor.Value() == 1:
 		// Like the kubelet: rounded up, and the node's CPUs without a limit.
+		if named := p.specOf(from.ResourceFieldRef.ContainerName); named != nil {
+			container = named
+		}
 		limit := container.Resources.Limits.Cpu()
 		if limit.IsZero() {
 			return strconv.Itoa(runtime.NumCPU()), true, nil
@@ -90,6 +93,18 @@ func (p *Pod) envValue(container *corev1.Container, variable corev1.EnvVar, valu
 		return "", false, nil
 	}
 	return "", false, errors.New("the lab supports only values, fields, CPU limits and ConfigMaps")
+}
+
+// specOf returns the container with the name, or nil.
+func (p *Pod) specOf(name string) *corev1.Container {
+	for _, containers := range [][]corev1.Container{p.object.Spec.InitContainers, p.object.Spec.Containers} {
+		for i := range containers {
+			if containers[i].Name == name {
+				return &containers[i]
+			}
+		}
+	}
+	return nil
 }
 
 // field returns the value of a field of the downward API.

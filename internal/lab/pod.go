@@ -222,10 +222,10 @@ func (p *Pod) Object() *corev1.Pod { return p.object.DeepCopy() }
 // Addresses returns the pod's addresses.
 func (p *Pod) Addresses() []netip.Addr { return slices.Clone(p.addresses) }
 
-// Container returns a container or init container, or nil if the pod has none of that
+// Container returns a container of any kind, or nil if the pod has none of that
 // name. The methods of a nil Container return errors and zero values.
 func (p *Pod) Container(name string) *Container {
-	for _, c := range p.containers {
+	for _, c := range p.list() {
 		if c.name == name {
 			return c
 		}

@@ -107,7 +107,7 @@ func (p *Pod) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.context, cancel)()
-	for _, c := range p.containers {
+	for _, c := range p.list() {
 		if c.kind == initContainer {
 			continue
 		}

@@ -145,7 +145,7 @@ func (c *Container) observe(i *instance) {
 
 // awaitEnd stops the native sidecars when all other containers have ended for good.
 func (p *Pod) awaitEnd() {
-	for _, c := range p.containers {
+	for _, c := range p.list() {
 		if c.kind != mainContainer {
 			continue
 		}
@@ -180,26 +180,37 @@ func (p *Pod) grace() time.Duration {
 // terminate stops all containers.
 func (p *Pod) terminate(ctx context.Context) error {
 	deadline := time.Now().Add(p.grace())
-	errs := make(chan error, len(p.containers))
-	mains := 0
-	for _, c := range p.containers {
-		if c.kind == mainContainer {
+	containers := p.list()
+	errs, ephemeral := make(chan error, len(containers)), make(chan error, len(containers))
+	mains, others := 0, 0
+	for _, c := range containers {
+		switch c.kind {
+		case mainContainer:
 			mains++
 			go func() { errs <- c.terminate(ctx, deadline) }()
+		case ephemeralContainer:
+			// Native sidecars do not wait for them.
+			others++
+			go func() { ephemeral <- c.terminate(ctx, deadline) }()
 		}
 	}
 	var all []error
 	for range mains {
 		all = append(all, <-errs)
 	}
-	return errors.Join(append(all, p.endSidecars(ctx, deadline))...)
+	all = append(all, p.endSidecars(ctx, deadline))
+	for range others {
+		all = append(all, <-ephemeral)
+	}
+	return errors.Join(all...)
 }
 
 // endSidecars stops the native sidecars in reverse order.
 func (p *Pod) endSidecars(ctx context.Context, deadline time.Time) error {
 	var errs []error
-	for n := len(p.containers) - 1; n >= 0; n-- {
-		if c := p.containers[n]; c.kind == nativeSidecar {
+	containers := p.list()
+	for n := len(containers) - 1; n >= 0; n-- {
+		if c := containers[n]; c.kind == nativeSidecar {
 			errs = append(errs, c.terminate(ctx, deadline))
 		}
 	}

@@ -38,6 +38,7 @@ const (
 	Problems       = "outrigger_problems"
 	MTLSDisabled   = "outrigger_mtls_disabled"
 	UninjectedPods = "outrigger_uninjected_pods"
+	UpgradePods    = "outrigger_upgrade_pods" // by LabelClass and LabelState
 )
 
 // The injector.
@@ -59,6 +60,7 @@ const (
 	AgentCertificateFailures = "outrigger_agent_certificate_failures_total"
 	AgentProxyRestarts       = "outrigger_agent_proxy_restarts_total"
 	AgentProxyReloads        = "outrigger_agent_proxy_reloads_total"
+	AgentProxyUpgrades       = "outrigger_agent_proxy_upgrades_total"
 	AgentMirrorVersions      = "outrigger_agent_mirror_versions_total"
 	AgentMirrorFailures      = "outrigger_agent_mirror_failures_total"
 	AgentProbes              = "outrigger_agent_probes_total"
@@ -80,6 +82,7 @@ const (
 	LabelOutcome   = "outcome"
 	LabelPurpose   = "purpose"
 	LabelRoot      = "root"
+	LabelState     = "state"
 )
 
 // Values of LabelResult.

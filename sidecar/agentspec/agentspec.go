@@ -75,7 +75,7 @@ const (
 
 // Spec tells the agent everything except the handling of identity, which is the same for
 // every proxy. In Command, in the Value of Env, in a file's Content, in ReadyURL, in
-// Mirror.Check, in Reload.Command and in the URLs of Drain and Mirror, ${NAME} is replaced
+// Mirror.Check, in Reload.Command and in the URLs of Drain, Mirror and Upgrade, ${NAME} is replaced
 // by the environment variable NAME of the sidecar container; the agent fails if it is not
 // set.
 type Spec struct {
@@ -111,6 +111,8 @@ type Spec struct {
 	ReadyURL string `json:"readyURL,omitempty"`
 	// Drain, if set, runs on SIGTERM before the proxy is stopped.
 	Drain *Drain `json:"drain,omitempty"`
+	// Upgrade, if set, lets another version of the proxy take over while the pod runs.
+	Upgrade *Upgrade `json:"upgrade,omitempty"`
 	// Probes are the app's own probes and hooks, which the agent answers.
 	Probes []Probe `json:"probes,omitempty"`
 	// DisabledMTLS says that the pod's traffic in the mesh is plaintext. The agent still
@@ -272,6 +274,24 @@ type Drain struct {
 	// Seconds is how long connections may take to end before the proxy is stopped.
 	Seconds int32 `json:"seconds"`
 }
+
+// Upgrade says how one process of the proxy replaces another in a running pod. The new one is
+// started beside the former, with the same Command, files and environment, in another
+// container of the pod with another image. All TCP sockets on which the proxy listens must
+// have SO_REUSEPORT, those of its administration too; Unix sockets may be replaced. Once the
+// new process is ready, all new connections go to it, and then the former is told to end.
+type Upgrade struct {
+	// Signal is sent to the former process, for example "USR1", and URL gets a POST; both
+	// are optional. The process should finish its open connections and may then exit.
+	Signal string `json:"signal,omitempty"`
+	URL    string `json:"url,omitempty"`
+	// Seconds is how long that may take before the process is stopped.
+	Seconds int32 `json:"seconds"`
+}
+
+// SuccessorSocket is the Unix socket on which the agent waits for the container with another
+// version of the proxy, if the Spec has an Upgrade.
+const SuccessorSocket = RunDir + "/successor.sock"
 
 // Probe is one probe or lifecycle hook of an app's container. The agent probes the app
 // and answers GET <Path> with the result.

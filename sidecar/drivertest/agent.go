@@ -164,6 +164,12 @@ func (s subject) checkSpec(inj *driver.InjectorContext, c *corev1.Container, pod
 			fail("drain takes %d seconds", d.Seconds)
 		}
 	}
+	if u := spec.Upgrade; u != nil {
+		references = append(references, u.URL)
+		if u.Seconds < 0 {
+			fail("an upgrade takes %d seconds", u.Seconds)
+		}
+	}
 	references = append(references, spec.ReadyURL)
 	if u, err := url.Parse(envReference.ReplaceAllString(spec.ReadyURL, "x")); err != nil || spec.ReadyURL != "" && u.Host == "" {
 		fail("the ready URL %q is not a URL", spec.ReadyURL)

@@ -360,6 +360,7 @@ func brokenDrivers() map[string][]brokenDriver {
 			{"unset variable", agent(&agentspec.Spec{Command: []string{"/p", "${POD_IDENTITY}"}}), "${POD_IDENTITY} is used"},
 			{"spans", agent(&agentspec.Spec{Command: []string{"/p"}, Spans: &agentspec.Spans{Collector: "c"}}), "the spans' collector"},
 			{"ready URL", agent(&agentspec.Spec{Command: []string{"/p"}, ReadyURL: "/ready"}), "is not a URL"},
+			{"upgrade", agent(&agentspec.Spec{Command: []string{"/p"}, Upgrade: &agentspec.Upgrade{Seconds: -1}}), "upgrade takes -1"},
 			{"drain", agent(&agentspec.Spec{Command: []string{"/p"}, Drain: &agentspec.Drain{Seconds: -1}}), "drain takes -1"},
 			{"redirection", pod(func(p *corev1.Pod) { setEnv(initOf(p), agentspec.EnvRedirection, "{}") }), "OUTRIGGER_REDIRECTION says {}"},
 			{"identity on disk", pod(func(p *corev1.Pod) {

@@ -353,8 +353,9 @@ func settingsVariants() []variant {
 	}
 	return []variant{
 		{feature: mesh.FeatureTLSSettings, asks: func(d *draft) {
-			d.settings.TLS = mesh.TLS{Min: "1.2", Max: "1.3", Ciphers: []string{"ECDHE-ECDSA-AES256-GCM-SHA384"}, Curves: []string{"P-256"}}
+			d.settings.TLS = mesh.TLS{Min: "1.2", Max: "1.3", Ciphers: []string{"ECDHE-ECDSA-AES256-GCM-SHA384"}}
 		}},
+		{feature: mesh.FeatureTLSCurves, asks: func(d *draft) { d.settings.TLS.Curves = []string{"P-256"} }},
 		{
 			feature: mesh.FeatureExternalAuthorization, unsafe: true,
 			asks: func(d *draft) {

@@ -32,8 +32,10 @@ if [ -z "${KUBECONFIG:-}" ]; then
 	add() {
 		local image
 		image=$(printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: {openservicemesh.io/sidecar-class: %s}}\nspec: {containers: [{name: a, image: a}]}\n' "$1" |
-			bin/outrigger inject -f - 2>/dev/null | grep -oE "docker.io/[a-z/]+/$1:[a-z0-9.]+")
+			bin/outrigger inject -f - 2>/dev/null | grep -oE "docker.io/[a-z/]+/$1:[a-z0-9.]+" | sort -u)
 		cluster image "$image" "$2=$3"
+		# For upgrades of running pods.
+		cluster image "$image-next" "$2=$3"
 		E2E_CLASSES=${E2E_CLASSES:+$E2E_CLASSES,}$1
 	}
 fi

@@ -44,6 +44,7 @@ func TestMesh(t *testing.T) {
 		}
 	})
 	t.Run("kubelet", c.testKubelet)
+	t.Run("upgrade", c.testUpgrade)
 	t.Run("full node", c.testFullNode)
 	t.Run("killed", c.testKilled)
 	t.Run("silent node", c.testSilentNode)

@@ -40,6 +40,11 @@ type Options struct {
 	// Pairs are tested in this order; nil means all pairs of the classes whose proxy is on
 	// this machine. Pairs with a missing proxy are skipped.
 	Pairs []Pair
+	// Rows are the names of the rows to test; nil means all.
+	Rows []string
+	// Later are programs by class to which the row about upgrades upgrades the proxies of running
+	// pods. A class without one is upgraded to the program that it has.
+	Later map[string]string
 }
 
 // Result is the outcome of a run. It lacks pairs that -test.run excluded, and has all
@@ -64,7 +69,7 @@ const (
 	No Answer = "no"
 	// Failed means that the mesh does not behave as stated; the test has failed.
 	Failed Answer = "failed"
-	// Unasked means that -test.run excluded the row.
+	// Unasked means that -test.run or Options.Rows excluded the row.
 	Unasked Answer = ""
 )
 
@@ -120,7 +125,7 @@ func Run(t *testing.T, options Options) Result {
 						t.Skipf("SKIPPED: class %s: %v", class, programs.Missing[class])
 					}
 				}
-				answers, versions := runPair(t, programs, p)
+				answers, versions := runPair(t, programs, p, options)
 				mu.Lock()
 				defer mu.Unlock()
 				result.Answers[p] = answers
@@ -133,12 +138,16 @@ func Run(t *testing.T, options Options) Result {
 }
 
 // runPair tests all rows in a test mesh of the pair.
-func runPair(t *testing.T, programs localmesh.Programs, p Pair) (answers map[string]Answer, versions map[string]string) {
+func runPair(t *testing.T, programs localmesh.Programs, p Pair, options Options) (answers map[string]Answer, versions map[string]string) {
 	w := newTestMesh(t, programs, p)
+	w.later = options.Later
 	versions = w.versions(t)
 	answers = map[string]Answer{}
 	for _, c := range Chapters() {
 		for _, r := range c.Rows {
+			if options.Rows != nil && !slices.Contains(options.Rows, r.Name) {
+				continue
+			}
 			if !r.Needs.MetBy(p) {
 				answers[r.Name] = No
 				continue

@@ -28,6 +28,8 @@ type testMesh struct {
 	apps     map[string]*application
 	logs     *logs
 	programs localmesh.Programs
+	// later are programs to which proxies are upgraded, by class.
+	later map[string]string
 	// keys is the number of keys of failing requests.
 	keys int
 }

@@ -55,6 +55,7 @@ var wire = []Row{
 		}
 	}},
 	{"TLS versions", "Both sides use only the TLS versions of the MeshConfig.", ofBoth(mesh.FeatureTLSSettings), testTLSVersions},
+	{"TLS curves", "A server accepts only the curves of the MeshConfig.", ofServer(mesh.FeatureTLSCurves), testTLSCurves},
 	{"Plaintext refused", "A strict pod rejects plaintext from pods outside the mesh.", ofEvery, func(t *testing.T, w *testMesh) {
 		address := w.pod(t, "shop/cart-v1").Addresses()[0].String()
 		for _, port := range []string{"8080", "9000", "4444"} {
@@ -198,4 +199,30 @@ func testTLSVersions(t *testing.T, w *testMesh) {
 	// Restore the configuration even if the row fails.
 	defer w.configure(t, "", "")
 	speaks(tls.VersionTLS12, tls.VersionTLS13)
+}
+
+// testTLSCurves temporarily restricts the mesh to P-384, which proxies support but do not
+// prefer.
+func testTLSCurves(t *testing.T, w *testMesh) {
+	offer := func(curve tls.CurveID) error {
+		config := w.meshTLSOf(t, w.certificate(t, webIdentity))
+		config.CurvePreferences = []tls.CurveID{curve}
+		_, err := handshake(t, w.Lab().Node(), w.address(t, "shop/cart-v1", "8080"), config)
+		return err
+	}
+	// A configuration of an earlier row may still be in effect.
+	w.eventually(t, func() error { return offer(tls.X25519) })
+	w.set(t, "mesh.yaml", meshConfig("", "")+"  sidecar: {ecdhCurves: [P-384]}\n")
+	// Restore the configuration even if the row fails.
+	defer w.configure(t, "", "")
+	w.eventually(t, func() error {
+		if err := offer(tls.CurveP384); err != nil {
+			return fmt.Errorf("a client with P-384 fails: %w", err)
+		}
+		if err := offer(tls.X25519); err == nil {
+			return errors.New("a client with X25519 is accepted")
+		}
+		return nil
+	})
+	w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 }
