@@ -192,7 +192,7 @@ func TestServerEnds(t *testing.T) {
 	waiting := h.delta(t, "p")
 	waiting.subscribe(clusters)
 	silent := h.delta(t, "p")
-	eventually(t, "the first has entered", func() bool { return len(h.server.streamsOf("p")) == 1 })
+	eventually(t, "both have entered", func() bool { return len(h.server.streamsOf("p")) == 2 })
 	begin := time.Now()
 	h.end()
 	wantEnd(t, waiting.ends(), codes.Unavailable, "shutting down")

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -25,13 +26,18 @@ func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 	if err := s.checkNames(r.subscribe, r.unsubscribe); err != nil {
 		return err
 	}
+	if len(r.initial) > maxNames {
+		return status.Errorf(codes.ResourceExhausted, "%d versions in one request, more than the limit of %d", len(r.initial), maxNames)
+	}
 	if first {
 		if !t.Named && (len(r.subscribe) == 0 || slices.Contains(r.subscribe, "*")) {
 			s.subscribeAll(t, len(r.initial) == 0, r.initial)
 		}
+		// Of other types nothing is ever sent, nor removed.
+		removes := t.wildcard && slices.Contains(s.types, t)
 		for name, version := range r.initial {
-			if _, ok := t.table.Get(name); !ok && t.wildcard {
-				t.exceptionFor(name).has = digestOf(version)
+			if _, ok := t.table.Get(name); !ok && removes && len(name) <= maxNameBytes {
+				t.exceptionFor(strings.Clone(name)).has = digestOf(version)
 			}
 		}
 	}
@@ -40,6 +46,7 @@ func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 	}
 	t.reserve(len(r.subscribe) - len(r.initial))
 	for _, name := range r.subscribe {
+		name = t.keep(name)
 		switch version, ok := r.initial[name]; {
 		case name == "*" && !t.Named:
 			if !t.wildcard {
@@ -62,6 +69,15 @@ func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 		}
 	}
 	return s.limitNames(t)
+}
+
+// keep returns the name of a resource in a request, in memory of its own: it may be stored for
+// longer than the request.
+func (t *typeState) keep(name string) string {
+	if resource, ok := t.table.Get(name); ok {
+		return resource.Name
+	}
+	return strings.Clone(name)
 }
 
 // subscribeAll starts a wildcard subscription of a client that already has some versions.
@@ -105,7 +121,7 @@ func (s *stream) unsubscribe(t *typeState, name string) {
 		return
 	}
 	if t.named(t.table, name) {
-		t.toggle(name)
+		t.toggle(t.keep(name))
 	}
 	if e := t.exceptions[name]; e != nil {
 		if t.wildcard {

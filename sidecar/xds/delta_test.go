@@ -29,6 +29,14 @@ func connected(t testing.TB, h *harness) *deltaClient {
 	t.Helper()
 	view := h.set("p", shop)
 	c := h.delta(t, "p")
+	c.takeShop()
+	c.quiet()
+	eventually(t, "the View is acknowledged", h.runs(view))
+	return c
+}
+
+// takeShop subscribes to everything in shop and takes it.
+func (c *deltaClient) takeShop() {
 	c.subscribe(clusters)
 	c.take("Cluster a=1 b=1")
 	c.subscribe(endpoints, "a@1", "b@1")
@@ -39,9 +47,6 @@ func connected(t testing.TB, h *harness) *deltaClient {
 	c.take("Route r=1")
 	c.subscribe(secrets, "s")
 	c.take("Secret s=1")
-	c.quiet()
-	eventually(t, "the View is acknowledged", h.runs(view))
-	return c
 }
 
 func TestDeltaSendsChanges(t *testing.T) {
@@ -410,4 +415,20 @@ func TestResync(t *testing.T) {
 	c.want("Cluster a=1")
 	c.want("Endpoint a@1=1 b@1=1")
 	h.SetResyncInterval(0)
+}
+
+// TestDeltaUnknownTypeWithVersions has a proxy that comes back with resources of a type that this
+// server does not know, from a later version for example: they delay nothing.
+func TestDeltaUnknownTypeWithVersions(t *testing.T) {
+	h := newCore(t).serve(t, forever)
+	view := h.set("p", shop)
+	c := h.delta(t, "p")
+	c.ask(&discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: "type.googleapis.com/test.Other", InitialResourceVersions: map[string]string{"x": "1"},
+	})
+	c.takeShop()
+	eventually(t, "the View is acknowledged", h.runs(view))
+	view = h.set("p", shop.with(clusters, "a", "2"))
+	c.take("Cluster a=2")
+	eventually(t, "the next View is acknowledged", h.runs(view))
 }

@@ -24,7 +24,7 @@ func FuzzRequests(f *testing.F) {
 		core := newCore(t)
 		target := shop
 		core.set("p", target)
-		s := newStream(core.server(t, t.Context(), time.Minute), sotw, driver.Peer{ProxyUID: "p", Identity: proxyOf("p").Identity}, "", time.Now())
+		s := newStream(core.server(t, t.Context(), time.Minute), sotw, driver.Peer{ProxyUID: "p", Identity: proxyOf("p").Identity}, time.Now())
 		s.conn = core.connection()
 		view, _ := core.View("p")
 		s.retarget(view, core.translate(view), time.Time{})

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -29,15 +30,15 @@ type transport struct {
 // resync is due; the client has been inactive for so long that held resources are sent
 // anyway; and the stream ends with the client, its certificate, its pod or the
 // controller.
-func (s *stream) run(ctx context.Context, r transport) error {
-	turn, err := s.awaitTurn(ctx, s.missing(r.first))
-	if err != nil {
-		return err
-	}
-	defer turn.end()
+func (s *stream) run(ctx context.Context, turn *turn, r transport) error {
+	missing := s.missing(r.first)
 	if err := s.handle(r.first); err != nil {
 		return err
 	}
+	// It is not needed any longer, and may be large.
+	r.first = request{}
+	turn.extend()
+	turn.shrink(missing)
 	patience := time.NewTimer(time.Hour)
 	defer patience.Stop()
 	for {
@@ -80,14 +81,16 @@ func (s *stream) run(ctx context.Context, r transport) error {
 
 var errExpires = status.Error(codes.Unavailable, "the client's certificate expires soon; reconnect with a renewed one")
 
-// turn lets a stream send a proxy that has just connected everything. It ends by itself when
-// nothing happens for the time of Server.catchUpTime, because the proxy is slow or gone. It is
-// for one goroutine.
+// turn lets a stream read what a proxy that has just connected has, and send it everything
+// else. It ends by itself when nothing happens for the time of Server.catchUpTime, because the
+// proxy is slow or gone. Its methods are for one goroutine.
 type turn struct {
 	// late is nil when the turn has ended.
-	late    *time.Timer
-	time    time.Duration
-	release func()
+	late  *time.Timer
+	time  time.Duration
+	turns *semaphore.Weighted
+	// weight is how many resources it keeps others from being sent.
+	weight atomic.Int64
 }
 
 // extend lets the turn go on.
@@ -104,27 +107,49 @@ func (t *turn) end() {
 	}
 	t.late.Stop()
 	t.late = nil
-	t.release()
+	t.shrink(0)
+}
+
+// shrink reduces the turn's weight to the number of resources.
+func (t *turn) shrink(to int64) {
+	for {
+		weight := t.weight.Load()
+		if weight <= to {
+			return
+		}
+		if t.weight.CompareAndSwap(weight, to) {
+			t.turns.Release(weight - to)
+			return
+		}
+	}
+}
+
+// size returns how many resources the client should have.
+func (s *stream) size() int {
+	all := 0
+	for _, t := range s.types {
+		all += t.table.Len()
+	}
+	return all
 }
 
 // missing estimates from its first request how many resources a client lacks. One that comes
 // back has most of them.
 func (s *stream) missing(first request) int64 {
-	all, known := 0, 0
+	known := 0
 	for _, t := range s.types {
-		all += t.table.Len()
 		if t.URL == first.typeURL && t.table.Len() > 0 {
 			known = min(100*len(first.initial)/t.table.Len(), 100)
 		}
 	}
-	return int64(all * (100 - known) / 100)
+	return int64(s.size() * (100 - known) / 100)
 }
 
-// awaitTurn waits until the stream may send that many resources.
-func (s *stream) awaitTurn(ctx context.Context, resources int64) (*turn, error) {
-	weight := min(resources, maxCatchingUp)
-	turns := s.server.catchingUp
-	if !turns.TryAcquire(weight) {
+// awaitTurn waits until the stream may send all its resources.
+func (s *stream) awaitTurn(ctx context.Context) (*turn, error) {
+	t := &turn{time: s.server.catchUpTime, turns: s.server.catchingUp}
+	weight := int64(min(s.size(), maxCatchingUp))
+	if !t.turns.TryAcquire(weight) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		go func() {
@@ -134,12 +159,13 @@ func (s *stream) awaitTurn(ctx context.Context, resources int64) (*turn, error) 
 			case <-ctx.Done():
 			}
 		}()
-		if turns.Acquire(ctx, weight) != nil {
+		if t.turns.Acquire(ctx, weight) != nil {
 			return nil, errStopping
 		}
 	}
-	release := sync.OnceFunc(func() { turns.Release(weight) })
-	return &turn{time.AfterFunc(s.server.catchUpTime, release), s.server.catchUpTime, release}, nil
+	t.weight.Store(weight)
+	t.late = time.AfterFunc(t.time, func() { t.shrink(0) })
+	return t, nil
 }
 
 func (s *stream) handle(r request) error {

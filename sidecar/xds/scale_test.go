@@ -193,7 +193,7 @@ func BenchmarkChange(b *testing.B) {
 			states := [2]Config{withEndpoint(config, "v0"), withEndpoint(config, "v1")}
 			for i := range fleet.Size {
 				proxy := proxyOf(fmt.Sprint("p", i))
-				s := newStream(server, false, driver.Peer{ProxyUID: proxy.UID, Identity: proxy.Identity}, "", time.Now())
+				s := newStream(server, false, driver.Peer{ProxyUID: proxy.UID, Identity: proxy.Identity}, time.Now())
 				s.conn = quietConnection{}
 				for j := range views {
 					views[j] = append(views[j], c.put(proxy, states[j]))

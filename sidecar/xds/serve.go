@@ -28,11 +28,9 @@ type service struct {
 // DeltaAggregatedResources serves the delta protocol.
 func (s service) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	return s.server.stream(stream, false, func() (request, error) {
-		r, err := stream.Recv()
-		if err != nil {
-			return request{}, err
-		}
-		return deltaRequest(r), nil
+		var r deltaRequest
+		err := stream.RecvMsg(&r)
+		return r.request, err
 	})
 }
 
@@ -57,21 +55,29 @@ func (s *Server) stream(ss grpc.ServerStream, sotw bool, receive func() (request
 	}
 	expiry := time.NewTimer(delivery.Lifetime(time.Until(client.NotAfter)))
 	defer expiry.Stop()
-	requests, failed := s.reader(ctx, receive)
-	first, err := s.first(ctx, requests, failed)
-	if err != nil {
-		return err
-	}
-	if first.nodeID != client.ProxyUID {
-		return status.Errorf(codes.PermissionDenied, "node id %q does not match the certificate, which is for pod UID %q", truncate(first.nodeID), client.ProxyUID)
-	}
-	stream := newStream(s, sotw, client, first.build, time.Now())
+	stream := newStream(s, sotw, client, time.Now())
 	// Registered before the View is read, so that no change is missed.
 	s.register(stream)
 	defer s.unregister(stream)
 	if err := s.await(ctx, stream); err != nil {
 		return err
 	}
+	// The first request is read in turn, too: it may be large.
+	turn, err := stream.awaitTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer turn.end()
+	requests, failed := s.reader(ctx, receive)
+	first, err := s.first(ctx, stream, requests, failed)
+	if err != nil {
+		return err
+	}
+	turn.extend()
+	if first.nodeID != client.ProxyUID {
+		return status.Errorf(codes.PermissionDenied, "node id %q does not match the certificate, which is for pod UID %q", truncate(first.nodeID), client.ProxyUID)
+	}
+	stream.setBuild(first.build)
 	stream.conn, err = s.ctrl.Proxies.Connect(driver.ConnectedProxy{
 		Peer: client, Name: stream.view.Proxy.Name, Class: stream.view.Proxy.Class, Version: first.build, Address: remote,
 	})
@@ -79,7 +85,7 @@ func (s *Server) stream(ss grpc.ServerStream, sotw bool, receive func() (request
 		return denied(err)
 	}
 	defer stream.conn.Close()
-	err = stream.run(ctx, transport{
+	err = stream.run(ctx, turn, transport{
 		first: first, requests: requests, failed: failed, expiry: expiry.C,
 		send: func(r *response) error {
 			// A client that does not read must not block the end of the stream.
@@ -146,14 +152,16 @@ func (s *Server) reader(ctx context.Context, receive func() (request, error)) (<
 	return requests, failed
 }
 
-// first returns the first request.
-func (s *Server) first(ctx context.Context, requests <-chan request, failed <-chan error) (request, error) {
+// first returns the first request of a stream.
+func (s *Server) first(ctx context.Context, of *stream, requests <-chan request, failed <-chan error) (request, error) {
 	patience := time.NewTimer(firstRequestTimeout)
 	defer patience.Stop()
 	select {
 	case r := <-requests:
 		return r, nil
 	case err := <-failed:
+		return request{}, err
+	case err := <-of.end:
 		return request{}, err
 	case <-s.stopping:
 		return request{}, errStopping

@@ -20,7 +20,6 @@ type stream struct {
 	server *Server
 	sotw   bool
 	peer   driver.Peer
-	build  string
 	began  time.Time
 	conn   driver.ProxyConnection
 
@@ -36,7 +35,9 @@ type stream struct {
 	since  time.Time
 	resync bool
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// build is the client's version, empty before its first request.
+	build  string
 	view   *mesh.View
 	config Config
 	// changed is the time at which the View replaced the one before; zero for the first.
@@ -67,9 +68,9 @@ type reference struct{ typeURL, name string }
 
 func (r reference) String() string { return shortType(r.typeURL) + " " + r.name }
 
-func newStream(server *Server, sotw bool, peer driver.Peer, build string, now time.Time) *stream {
+func newStream(server *Server, sotw bool, peer driver.Peer, now time.Time) *stream {
 	s := &stream{
-		server: server, sotw: sotw, peer: peer, build: build, began: now,
+		server: server, sotw: sotw, peer: peer, began: now,
 		wake: make(chan struct{}, 1), end: make(chan error, 1), lastActivity: now, lastSync: now,
 	}
 	for _, t := range server.options.Types {
@@ -78,6 +79,12 @@ func newStream(server *Server, sotw bool, peer driver.Peer, build string, now ti
 		s.types = append(s.types, &typeState{Type: t})
 	}
 	return s
+}
+
+func (s *stream) setBuild(build string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.build = build
 }
 
 // notify asks the stream to check for a new View or, with resync, to send everything
@@ -297,8 +304,7 @@ func (s *stream) handleAnswer(t *typeState, r request) {
 		}
 		return
 	}
-	message := r.refusal.GetMessage()
-	message = message[:min(len(message), maxMessageBytes)]
+	message := beginning(r.refusal.GetMessage(), maxMessageBytes)
 	items := t.flight.items
 	t.nack(message)
 	reported := false

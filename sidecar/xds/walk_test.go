@@ -97,7 +97,7 @@ func newWalker(t *testing.T, seed uint64, sotw bool) *walker {
 
 // connect opens a stream with the current View.
 func (w *walker) connect() {
-	w.stream = newStream(w.server, w.sotw, driver.Peer{ProxyUID: "p", Identity: proxyOf("p").Identity}, "", time.Now())
+	w.stream = newStream(w.server, w.sotw, driver.Peer{ProxyUID: "p", Identity: proxyOf("p").Identity}, time.Now())
 	w.stream.conn = w.core.connection()
 	view, _ := w.core.View("p")
 	w.stream.retarget(view, w.core.translate(view), time.Time{})

@@ -9,7 +9,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers the codec that reads requests
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec that reads other requests
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -33,14 +33,6 @@ type request struct {
 	version string
 }
 
-func deltaRequest(r *discoveryv3.DeltaDiscoveryRequest) request {
-	return request{
-		nodeID: r.GetNode().GetId(), build: buildOf(r.GetNode()),
-		typeURL: r.GetTypeUrl(), nonce: r.GetResponseNonce(), refusal: r.GetErrorDetail(),
-		subscribe: r.GetResourceNamesSubscribe(), unsubscribe: r.GetResourceNamesUnsubscribe(), initial: r.GetInitialResourceVersions(),
-	}
-}
-
 func sotwRequest(r *discoveryv3.DiscoveryRequest) request {
 	return request{
 		nodeID: r.GetNode().GetId(), build: buildOf(r.GetNode()),
@@ -59,7 +51,12 @@ func buildOf(node *corev3.Node) string {
 }
 
 // truncate limits text from a client that is stored or logged.
-func truncate(text string) string { return text[:min(len(text), 128)] }
+func truncate(text string) string { return beginning(text, 128) }
+
+// beginning returns a copy of the beginning of a text, which does not keep the rest in memory.
+func beginning(text string, size int) string {
+	return strings.ToValidUTF8(strings.Clone(text[:min(len(text), size)]), "")
+}
 
 // response is an encoded response. Its parts are shared with other streams.
 type response struct {
@@ -109,7 +106,8 @@ func appendTail(b []byte, typeURL, nonce string, removed []string) []byte {
 	return b
 }
 
-// codec sends encoded responses without copying them, and reads requests as usual.
+// codec sends encoded responses without copying them, and lets requests of the delta protocol
+// decode themselves.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
@@ -120,6 +118,14 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		return r.parts, nil
 	}
 	return c.CodecV2.Marshal(v)
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if r, ok := v.(*deltaRequest); ok {
+		return r.unmarshal(data)
+	}
+	return c.CodecV2.Unmarshal(data, v)
 }
 
 // digestOf parses a version. Versions that this package did not issue become

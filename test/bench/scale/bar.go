@@ -168,13 +168,10 @@ func writeBars(out *strings.Builder, results []Result) {
 			value, met, measured := b.find(slices.DeleteFunc(slices.Clone(results), func(r Result) bool {
 				return r.Protocol != protocol && r.Scenario != scenarioIdle
 			}))
-			switch {
-			case !measured:
+			if measured {
+				fmt.Fprintf(out, " %s: %s |", value, page.Verdict(met))
+			} else {
 				out.WriteString(" not measured |")
-			case met:
-				fmt.Fprintf(out, " %s: met |", value)
-			default:
-				fmt.Fprintf(out, " %s: **missed** |", value)
 			}
 		}
 		out.WriteString("\n")

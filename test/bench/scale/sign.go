@@ -19,6 +19,7 @@ import (
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
+	"github.com/outrigger-mesh/outrigger/internal/protofield"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -93,7 +94,7 @@ func signByIstio(ctx context.Context, conn *grpc.ClientConn, der []byte, options
 		return nil, err
 	}
 	var chain []byte
-	err = fields(answer, func(number protowire.Number, value []byte) error {
+	err = protofield.Each(answer, func(number protowire.Number, value []byte) error {
 		if number == 1 {
 			chain = append(append(chain, value...), '\n')
 		}

@@ -6,6 +6,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/outrigger-mesh/outrigger/internal/protofield"
 )
 
 // frame is a received message that has not been decoded. Decoding every resource in a
@@ -69,7 +71,7 @@ const (
 
 func parseResponse(data frame, sotw bool) (*response, error) {
 	var r response
-	err := fields(data, func(number protowire.Number, value []byte) error {
+	err := protofield.Each(data, func(number protowire.Number, value []byte) error {
 		switch number {
 		case fieldVersion:
 			r.version = string(value)
@@ -92,21 +94,21 @@ func parseResponse(data frame, sotw bool) (*response, error) {
 func parseResource(data []byte, sotw bool) (resource, error) {
 	var r resource
 	if sotw {
-		return r, fields(data, func(number protowire.Number, value []byte) error {
+		return r, protofield.Each(data, func(number protowire.Number, value []byte) error {
 			if number == anyValue {
 				r.value = value
 			}
 			return nil
 		})
 	}
-	return r, fields(data, func(number protowire.Number, value []byte) error {
+	return r, protofield.Each(data, func(number protowire.Number, value []byte) error {
 		switch number {
 		case resourceName:
 			r.name = string(value)
 		case resourceVersion:
 			r.version = string(value)
 		case resourceValue:
-			return fields(value, func(number protowire.Number, value []byte) error {
+			return protofield.Each(value, func(number protowire.Number, value []byte) error {
 				if number == anyValue {
 					r.value = value
 				}
@@ -115,31 +117,4 @@ func parseResource(data []byte, sotw bool) (resource, error) {
 		}
 		return nil
 	})
-}
-
-// fields calls do with each field that has a length, in its order.
-func fields(data []byte, do func(protowire.Number, []byte) error) error {
-	for len(data) > 0 {
-		number, kind, n := protowire.ConsumeTag(data)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		data = data[n:]
-		if kind != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(number, kind, data); n < 0 {
-				return protowire.ParseError(n)
-			}
-			data = data[n:]
-			continue
-		}
-		value, n := protowire.ConsumeBytes(data)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if err := do(number, value); err != nil {
-			return err
-		}
-		data = data[n:]
-	}
-	return nil
 }
