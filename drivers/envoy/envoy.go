@@ -77,13 +77,25 @@ func (Driver) Patch(ctx context.Context) error {
 			"--drain-strategy", "immediate", "--drain-time-s", "45",
 		},
 		Files:    files(inj.ServerPort(driver.ADSPort)),
-		Secrets:  &agentspec.Secrets{Socket: path.Join(driver.IdentityDir, secretSocket)},
-		Records:  &agentspec.Records{File: recordsFile, Metrics: "http://127.0.0.1:15000/stats/prometheus", Open: stateOpen, Reasons: reasons()},
+		Secrets:  &secrets,
+		Records:  &records,
 		OnDemand: &onDemand,
 		ReadyURL: "http://127.0.0.1:15000/ready",
-		Drain:    &agentspec.Drain{URL: "http://127.0.0.1:15000/drain_listeners?graceful", Seconds: 5},
+		Drain:    &drain,
+		Upgrade:  &upgrade,
 	})
 }
+
+// These are the same for every pod.
+var (
+	secrets = agentspec.Secrets{Socket: path.Join(driver.IdentityDir, secretSocket)}
+	records = agentspec.Records{File: recordsFile, Metrics: "http://127.0.0.1:15000/stats/prometheus", Open: stateOpen, Reasons: reasons}
+	drain   = agentspec.Drain{URL: drainURL, Seconds: 5}
+	upgrade = agentspec.Upgrade{URL: drainURL, Seconds: 900}
+)
+
+// drainURL makes Envoy finish its connections.
+const drainURL = "http://127.0.0.1:15000/drain_listeners?graceful"
 
 // configFile is the file name of the bootstrap, and secretSocket that of the socket on
 // which the agent serves secrets. The bootstrap has both names.

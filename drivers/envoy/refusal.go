@@ -59,9 +59,7 @@ var refusals = []refusal{
 }
 
 // reasons translate the WHY of records.
-func reasons() []agentspec.Reason {
-	return each(refusals, func(r refusal) agentspec.Reason { return agentspec.Reason{Text: r.text, Reason: r.reason} })
-}
+var reasons = each(refusals, func(r refusal) agentspec.Reason { return agentspec.Reason{Text: r.text, Reason: r.reason} })
 
 // isRefused is a CEL expression that is true for refusals.
 func isRefused(from direction) string {

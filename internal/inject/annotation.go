@@ -19,9 +19,18 @@ const maxAnnotation = 16 << 10
 
 // found is the value of an annotation and where it was found, for error messages.
 type found struct {
-	value, where string
-	ok           bool
+	value string
+	from  origin
+	ok    bool
 }
+
+// origin says where a value was found. It is put together only for messages.
+type origin struct{ what, key, of string }
+
+func (o origin) String() string { return o.what + o.key + o.of }
+
+// podAnnotation is the origin of a pod's annotation.
+func podAnnotation(key string) origin { return origin{what: "pod annotation ", key: key} }
 
 // lookup finds an annotation: on the pod, as an equivalent Istio annotation of the
 // pod, or on the namespace, in this order.
@@ -33,7 +42,7 @@ func (c *candidate) lookup(key string) found {
 		return f
 	}
 	if v, ok := c.namespace.Annotations[key]; ok {
-		return found{v, "annotation " + key + " of namespace " + c.namespace.Name, true}
+		return found{v, origin{"annotation ", key, " of namespace " + c.namespace.Name}, true}
 	}
 	return found{}
 }
@@ -41,11 +50,11 @@ func (c *candidate) lookup(key string) found {
 // onPod finds an annotation on the pod.
 func (c *candidate) onPod(key string) found {
 	v, ok := c.pod.Annotations[key]
-	return found{v, "pod annotation " + key, ok}
+	return found{v, podAnnotation(key), ok}
 }
 
 func (f found) errorf(format string, args ...any) error {
-	return fmt.Errorf("%s: %s", f.where, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%s: %s", f.from, fmt.Sprintf(format, args...))
 }
 
 func (f found) bool() (bool, error) {

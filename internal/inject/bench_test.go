@@ -121,25 +121,55 @@ func mustInject(b *testing.B, i *inject.Injector, req inject.Request) {
 // BenchmarkReview measures the webhook without a network: from a review's bytes
 // to an answer's.
 func BenchmarkReview(b *testing.B) {
-	w := ordinary()
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	webhook := inject.NewWebhook(w.injector(b), inject.NewMetrics(prometheus.NewRegistry()), log)
 	for _, p := range benchPods {
 		b.Run(p.name, func(b *testing.B) {
-			body := encode(b, creation(string(p.pod)))
-			r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, inject.InjectPath+"?timeout=10s", nil)
-			if err != nil {
-				b.Fatal(err)
+			ask, size := asking(b, p.pod)
+			benchmark(b, size, func(int) { ask() })
+		})
+	}
+}
+
+// asking returns a function that has a webhook answer the review of a pod, and the size of the
+// review in bytes.
+func asking(t testing.TB, pod []byte) (ask func(), size int) {
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	webhook := inject.NewWebhook(ordinary().injector(t), inject.NewMetrics(prometheus.NewRegistry()), log)
+	body := encode(t, creation(string(pod)))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, inject.InjectPath+"?timeout=10s", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	return func() {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		var rw answer
+		webhook.ServeHTTP(&rw, r)
+		if rw.code != 0 || rw.written < 1000 {
+			t.Fatalf("the answer is %d with %d bytes", rw.code, rw.written)
+		}
+	}, len(body)
+}
+
+// TestReviewAllocations bounds what the answer to a review allocates. A bound may grow with what
+// reviews do, but not because something is no longer shared by the pods of a class.
+func TestReviewAllocations(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector drops buffers at random")
+	}
+	for _, tt := range []struct {
+		name               string
+		pod                []byte
+		allocations, bytes uint64
+	}{
+		{"small", []byte(smallPod), 390, 46 << 10},
+		// Each variable is two strings, and an element of the pod's list and of its copy.
+		{"2,000 variables", podWith(1, 2000, 10), 4400, 800 << 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ask, _ := asking(t, tt.pod)
+			if least := leastCost(t, 32, ask); least.allocations > tt.allocations || least.bytes > tt.bytes {
+				t.Errorf("a review costs %d allocations of %d bytes, want at most %d and %d", least.allocations, least.bytes, tt.allocations, tt.bytes)
 			}
-			r.Header.Set("Content-Type", "application/json")
-			benchmark(b, len(body), func(int) {
-				r.Body = io.NopCloser(bytes.NewReader(body))
-				var rw answer
-				webhook.ServeHTTP(&rw, r)
-				if rw.code != 0 || rw.written < 1000 {
-					b.Fatalf("the answer is %d with %d bytes", rw.code, rw.written)
-				}
-			})
 		})
 	}
 }
@@ -203,22 +233,29 @@ type cost struct {
 	cpu                time.Duration
 }
 
-// costOf returns the least that one of several injections costs. A sync.Pool is emptied by
-// the garbage collector, and at random with the race detector, so that one injection alone
-// may also pay for what the others reuse.
+// costOf returns the least that one of several injections costs.
 func costOf(t *testing.T, i *inject.Injector, req inject.Request) cost {
 	t.Helper()
+	return leastCost(t, 8, func() {
+		if r := i.Inject(t.Context(), req); r.Decision.Outcome != inject.Inject {
+			t.Fatal(r.Decision)
+		}
+	})
+}
+
+// leastCost returns the least that one of n calls costs. A sync.Pool is emptied by
+// the garbage collector, and at random with the race detector, so that one call alone
+// may also pay for what the others reuse.
+func leastCost(t *testing.T, n int, f func()) cost {
+	t.Helper()
 	least := cost{allocations: math.MaxUint64, bytes: math.MaxUint64, cpu: math.MaxInt64}
-	for range 8 {
+	for range n {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		start := cpuTime(t)
-		r := i.Inject(t.Context(), req)
+		f()
 		used := cpuTime(t) - start
 		runtime.ReadMemStats(&after)
-		if r.Decision.Outcome != inject.Inject {
-			t.Fatal(r.Decision)
-		}
 		least.allocations = min(least.allocations, after.Mallocs-before.Mallocs)
 		least.bytes = min(least.bytes, after.TotalAlloc-before.TotalAlloc)
 		least.cpu = min(least.cpu, used)

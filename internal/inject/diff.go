@@ -61,9 +61,17 @@ func (d *differ) moveAll(from *[]corev1.Container, fromPath string, to *[]corev1
 	*from = stay
 }
 
-type differ struct{ ops []Operation }
+type differ struct {
+	ops []Operation
+	// asks is set if only differs is wanted and no operations.
+	asks, differs bool
+}
 
 func (d *differ) add(path string, v reflect.Value) {
+	if d.asks {
+		d.differs = true
+		return
+	}
 	value := v.Interface()
 	// GRPCAction.Service has no omitempty: unset it would be written as null.
 	if grpc, ok := value.(*corev1.GRPCAction); ok && grpc.Service == nil {
@@ -73,20 +81,32 @@ func (d *differ) add(path string, v reflect.Value) {
 }
 
 func (d *differ) replace(path string, v reflect.Value) {
+	if d.asks {
+		d.differs = true
+		return
+	}
 	d.ops = append(d.ops, Operation{Op: "replace", Path: path, Value: v.Interface()})
 }
 
 func (d *differ) remove(path string) {
+	if d.asks {
+		d.differs = true
+		return
+	}
 	d.ops = append(d.ops, Operation{Op: "remove", Path: path})
 }
 
 func (d *differ) structs(path string, s *shape, a, b reflect.Value) {
-	for _, f := range s.fields {
+	for i := range s.fields {
+		f := &s.fields[i]
 		d.field(path, f, a.Field(f.index), b.Field(f.index))
+		if d.differs {
+			return
+		}
 	}
 }
 
-func (d *differ) field(path string, f field, a, b reflect.Value) {
+func (d *differ) field(path string, f *field, a, b reflect.Value) {
 	if f.inline {
 		d.structs(path, f.shape, a, b)
 		return
@@ -128,6 +148,9 @@ func (d *differ) values(parent, name string, s *shape, a, b reflect.Value) {
 
 func (d *differ) stringMap(path string, a, b reflect.Value) {
 	before, after := a.Interface().(map[string]string), b.Interface().(map[string]string)
+	if maps.Equal(before, after) {
+		return
+	}
 	keys := slices.AppendSeq(make([]string, 0, len(before)+len(after)), maps.Keys(before))
 	keys = sortedSet(slices.AppendSeq(keys, maps.Keys(after)))
 	for _, key := range keys {
@@ -148,6 +171,9 @@ func (d *differ) stringMap(path string, a, b reflect.Value) {
 // until the names agree, and compares the elements that are in both.
 func (d *differ) list(path string, s *shape, a, b reflect.Value) {
 	elem, nameOf := s.elem, s.nameOf
+	if s.variables && sameVariables(a.Interface().([]corev1.EnvVar), b.Interface().([]corev1.EnvVar)) {
+		return
+	}
 	if s.sameNames(a, b) {
 		for i := range b.Len() {
 			d.element(path, i, elem, a.Index(i), b.Index(i))
@@ -183,6 +209,10 @@ func (d *differ) list(path string, s *shape, a, b reflect.Value) {
 			current = slices.Insert(current, i, b.Index(i))
 			continue
 		}
+		if d.asks {
+			d.differs = true
+			return
+		}
 		d.ops = append(d.ops, Operation{Op: "move", From: path + "/" + strconv.Itoa(from), Path: at})
 		moved := current[from]
 		current = slices.Insert(slices.Delete(current, from, from+1), i, moved)
@@ -190,10 +220,19 @@ func (d *differ) list(path string, s *shape, a, b reflect.Value) {
 	}
 }
 
+// sameVariables reports whether the lists are equal and without references, as the longest ones
+// are. Others are compared like any list.
+func sameVariables(a, b []corev1.EnvVar) bool {
+	return slices.EqualFunc(a, b, func(a, b corev1.EnvVar) bool {
+		return a.ValueFrom == nil && b.ValueFrom == nil && a.Name == b.Name && a.Value == b.Value
+	})
+}
+
 func (d *differ) element(path string, i int, elem *shape, a, b reflect.Value) {
 	// Most elements of long lists are equal: their path is never built.
-	var e differ
+	e := differ{asks: d.asks}
 	e.structs("", elem, a, b)
+	d.differs = d.differs || e.differs
 	for _, op := range e.ops {
 		at := path + "/" + strconv.Itoa(i)
 		op.Path = at + op.Path
@@ -276,6 +315,8 @@ type shape struct {
 	elem   *shape
 	// name is the index of the name field of a list's elements.
 	name []int
+	// variables is set for lists of variables.
+	variables bool
 }
 
 type shapeKind int
@@ -332,6 +373,7 @@ func shapeOf(t reflect.Type, seen map[reflect.Type]*shape) *shape {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
 		if f, ok := t.Elem().FieldByName("Name"); ok && f.Type.Kind() == reflect.String {
 			s.kind, s.elem, s.name = kindNamedList, shapeOf(t.Elem(), seen), f.Index
+			s.variables = t == reflect.TypeFor[[]corev1.EnvVar]()
 		}
 	case t == reflect.TypeFor[map[string]string]():
 		s.kind = kindStringMap

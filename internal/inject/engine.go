@@ -35,7 +35,12 @@ func (i *Injector) inject(ctx context.Context, req Request, steps bool) (r Resul
 			r = denied(deny("internal_error", fmt.Errorf("injecting the pod panicked: %v; see the injector's log", v)))
 		}
 	}()
-	pod, err := decodePod(req.Pod)
+	pod, err := req.decoded, error(nil)
+	if pod == nil {
+		pod, err = decodePod(req.Pod)
+	} else {
+		err = checkKind(pod)
+	}
 	if err != nil {
 		return denied(deny("pod_invalid", err))
 	}
@@ -76,10 +81,14 @@ func decodePod(raw []byte) (*corev1.Pod, error) {
 	if string(bytes.TrimSpace(raw)) == "null" {
 		return nil, errors.New("reading the pod: it is null")
 	}
+	return pod, checkKind(pod)
+}
+
+func checkKind(pod *corev1.Pod) error {
 	if pod.Kind != "" && (pod.Kind != "Pod" || pod.APIVersion != "v1") {
-		return nil, fmt.Errorf("reading the pod: it is a %s of %s, not a Pod of v1", pod.Kind, pod.APIVersion)
+		return fmt.Errorf("reading the pod: it is a %s of %s, not a Pod of v1", pod.Kind, pod.APIVersion)
 	}
-	return pod, nil
+	return nil
 }
 
 // checkNames rejects pods with duplicate container or volume names: the status
@@ -164,13 +173,18 @@ func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Res
 			return deny("internal_error", err)
 		}
 	}
+	for container := range containersOf(c.pod) {
+		if container.Name == driver.ProxyContainer {
+			s.Image = container.Image
+		}
+	}
 	encoded, err := json.Marshal(s)
 	if err != nil {
 		return deny("internal_error", err)
 	}
 	setAnnotation(&c.pod.Annotations, StatusAnnotation, string(encoded))
 
-	r.Class, r.Redirection, r.Templates = s.Class, p.context.Redirection, s.Templates
+	r.Class, r.Redirection, r.Templates, r.Image = s.Class, p.context.Redirection, s.Templates, s.Image
 	for _, list := range [][]added{s.InitContainers, s.Containers} {
 		for _, a := range list {
 			r.Added = append(r.Added, a.Name)

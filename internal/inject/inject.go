@@ -25,6 +25,8 @@ type Request struct {
 	Namespace string
 	// Pod is the pod as JSON.
 	Pod []byte
+	// decoded is the pod, if it has been decoded already. Inject does not change it.
+	decoded *corev1.Pod
 	// OwnerKind and OwnerName are those of the object from whose template the pod will be
 	// created; empty if the pod itself says what owns it.
 	OwnerKind, OwnerName string
@@ -53,6 +55,8 @@ type Result struct {
 	Patch []Operation
 	// Added are the names of the added containers, init containers first.
 	Added []string
+	// Image is that of the sidecar container; empty if there is none.
+	Image string
 }
 
 // Operation is one operation of a JSON patch (RFC 6902): add, remove, replace or

@@ -67,7 +67,7 @@ func readIstio(pod *corev1.Pod) (istioSettings, error) {
 		if domain != "istio.io" && !strings.HasSuffix(domain, ".istio.io") || slices.Contains(istioRead, key) {
 			continue
 		}
-		f := found{pod.Annotations[key], "pod annotation " + key, true}
+		f := found{pod.Annotations[key], podAnnotation(key), true}
 		if ours, ok := istioEqual[key]; ok {
 			s.equal[ours] = f
 			continue
@@ -122,7 +122,7 @@ func (s *istioSettings) proxyConfig(f found) error {
 		return f.errorf("it is not a YAML mapping: %v", err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(config)) {
-		field := found{fmt.Sprint(config[key]), f.where + ": " + key, true}
+		field := found{fmt.Sprint(config[key]), origin{f.from.String(), ": ", key}, true}
 		switch key {
 		case "concurrency":
 			s.equal[concurrencyAnnotation] = field
@@ -200,7 +200,7 @@ func (s *istioSettings) addVolumes(pod *corev1.Pod) error {
 func istioRedirection(annotations map[string]string, r *agentspec.Redirection) error {
 	list := func(name string) found {
 		value, ok := annotations[istioTrafficPrefix+name]
-		return found{strings.TrimSpace(value), "pod annotation " + istioTrafficPrefix + name, ok}
+		return found{strings.TrimSpace(value), podAnnotation(istioTrafficPrefix + name), ok}
 	}
 	for name, into := range map[string]*[]int{"excludeInboundPorts": &r.ExcludeInboundPorts, "excludeOutboundPorts": &r.ExcludeOutboundPorts} {
 		if err := addExcluded(list(name), parsePorts, into); err != nil {

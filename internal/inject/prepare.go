@@ -99,12 +99,12 @@ func (i *Injector) prepare(ctx context.Context, req *Request, c *candidate, hand
 // choose resolves the names of the pod's templates and returns the driver's class, or
 // "" if none of them is a driver.
 func (p *plan) choose(c *candidate, defaultClass string) (string, error) {
-	class, classFrom := defaultClass, found{where: "the mesh's sidecarClass"}
+	class, classFrom := defaultClass, found{from: origin{what: "the mesh's sidecarClass"}}
 	if f := c.lookup(ClassAnnotation); f.ok {
 		class, classFrom = strings.ToLower(f.value), f
 	}
 	p.names = c.config.defaultNames
-	namesFrom := found{where: "the injection config"}
+	namesFrom := found{from: origin{what: "the injection config"}}
 	if f := c.lookup(templatesAnnotation); f.ok {
 		names, err := split(f.value)
 		if err != nil {
@@ -130,7 +130,7 @@ func (p *plan) choose(c *candidate, defaultClass string) (string, error) {
 		case err == nil:
 			p.hasMesh, p.context.Sidecar.Class = true, name
 		case byClass:
-			return "", deny("unknown_class", fmt.Errorf("%s: %w", classFrom.where, err))
+			return "", deny("unknown_class", fmt.Errorf("%s: %w", classFrom.from, err))
 		case !c.config.templates.Has(name):
 			return "", invalid(namesFrom.errorf("there is no template %q; there are: %s", name, strings.Join(c.config.templates.Names(), ", ")))
 		}

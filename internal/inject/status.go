@@ -24,6 +24,8 @@ type status struct {
 	Revision  string   `json:"revision"`
 	Class     string   `json:"class,omitempty"`
 	Templates []string `json:"templates"`
+	// Image is that of the sidecar container. Another webhook may change it afterwards.
+	Image string `json:"image,omitempty"`
 
 	InitContainers []added  `json:"initContainers,omitempty"`
 	Containers     []added  `json:"containers,omitempty"`
@@ -83,15 +85,26 @@ type place struct {
 
 // ClassOf returns the class of a pod's injected sidecar, or "" if it has none or its
 // status annotation cannot be read.
-func ClassOf(pod *corev1.Pod) string {
-	// Caches may strip the annotation down to this field.
-	var s struct {
-		Class string `json:"class"`
-	}
+func ClassOf(pod *corev1.Pod) string { return summaryOf(pod).Class }
+
+// ImageOf returns the image with which a pod's sidecar was injected, or "" if it is not
+// recorded. That of the container may be another one, of a mirror for example.
+func ImageOf(pod *corev1.Pod) string { return summaryOf(pod).Image }
+
+// summary are the fields of a status that others read. Caches may strip the annotation down
+// to the class.
+type summary struct {
+	Class string `json:"class"`
+	Image string `json:"image"`
+}
+
+// summaryOf is empty if the annotation is missing or cannot be read.
+func summaryOf(pod *corev1.Pod) summary {
+	var s summary
 	if err := json.Unmarshal([]byte(pod.Annotations[StatusAnnotation]), &s); err != nil {
-		return ""
+		return summary{}
 	}
-	return s.Class
+	return s
 }
 
 func parseStatus(value string) (*status, error) {
@@ -266,18 +279,15 @@ func locate(pod *corev1.Pod) map[string]located {
 // of one or two names; nil if none do. Subfields of a struct are recorded one by one,
 // so that undo leaves changes by others to its other subfields in place.
 func changed(before, after reflect.Value, except ...string) (map[string]json.RawMessage, error) {
-	fields := make(map[string]json.RawMessage)
-	if err := addChanged(fields, "", shapes[before.Type()], before, after, except); err != nil {
-		return nil, err
-	}
-	if len(fields) == 0 {
-		return nil, nil
-	}
-	return fields, nil
+	var fields map[string]json.RawMessage
+	err := addChanged(&fields, "", shapes[before.Type()], before, after, except)
+	return fields, err
 }
 
-func addChanged(fields map[string]json.RawMessage, prefix string, s *shape, before, after reflect.Value, except []string) error {
-	for _, f := range s.fields {
+// addChanged makes the map when there is something for it.
+func addChanged(fields *map[string]json.RawMessage, prefix string, s *shape, before, after reflect.Value, except []string) error {
+	for i := range s.fields {
+		f := &s.fields[i]
 		was, is := before.Field(f.index), after.Field(f.index)
 		if f.inline {
 			if err := addChanged(fields, prefix, f.shape, was, is, nil); err != nil {
@@ -285,21 +295,21 @@ func addChanged(fields map[string]json.RawMessage, prefix string, s *shape, befo
 			}
 			continue
 		}
-		name := prefix + f.path[1:]
-		if slices.Contains(except, name) {
+		if prefix == "" && slices.Contains(except, f.path[1:]) {
 			continue
 		}
-		var d differ
-		if d.field("", f, was, is); len(d.ops) == 0 {
+		d := differ{asks: true}
+		if d.field("", f, was, is); !d.differs {
 			continue
 		}
+		name, inner := prefix+f.path[1:], f.shape
 		if prefix == "" && !empty(was) && !empty(is) {
-			switch f.shape.kind {
+			switch inner.kind {
 			case kindPointer:
-				was, is, f.shape = was.Elem(), is.Elem(), f.shape.elem
+				was, is, inner = was.Elem(), is.Elem(), inner.elem
 				fallthrough
 			case kindStruct:
-				if err := addChanged(fields, name+"/", f.shape, was, is, nil); err != nil {
+				if err := addChanged(fields, name+"/", inner, was, is, nil); err != nil {
 					return err
 				}
 				continue
@@ -312,7 +322,10 @@ func addChanged(fields map[string]json.RawMessage, prefix string, s *shape, befo
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		fields[name] = value
+		if *fields == nil {
+			*fields = make(map[string]json.RawMessage)
+		}
+		(*fields)[name] = value
 	}
 	return nil
 }

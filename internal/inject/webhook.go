@@ -3,7 +3,6 @@ package inject
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // The paths of the webhook. OSMInjectPath is the one that Open Service Mesh uses.
@@ -43,13 +41,28 @@ type Webhook struct {
 	metrics  *Metrics
 	log      *slog.Logger
 	intake   *intake
-	// answers holds idle buffers.
-	answers sync.Pool
+	encoder  *encoder
+}
+
+// answers holds idle buffers.
+var answers = sync.Pool{New: func() any { return new(answerBuffers) }}
+
+// answerBuffers are those of one answer and of the patch in it.
+type answerBuffers struct {
+	patch  []byte
+	answer bytes.Buffer
+}
+
+// put makes the buffers idle, unless they are large.
+func (b *answerBuffers) put() {
+	if cap(b.patch) <= largestKept && b.answer.Cap() <= 2*largestKept {
+		answers.Put(b)
+	}
 }
 
 // NewWebhook returns the webhook of an injector.
 func NewWebhook(injector *Injector, metrics *Metrics, log *slog.Logger) *Webhook {
-	return &Webhook{injector: injector, metrics: metrics, log: log, intake: newIntake(), answers: sync.Pool{New: func() any { return new(bytes.Buffer) }}}
+	return &Webhook{injector: injector, metrics: metrics, log: log, intake: newIntake(), encoder: newEncoder()}
 }
 
 // Mount adds the webhook to a mux, which may serve other things too.
@@ -59,7 +72,6 @@ func (w *Webhook) Mount(mux *http.ServeMux) {
 }
 
 // review is an AdmissionReview of v1 or v1beta1, which agree in the fields used here.
-// The pod stays undecoded.
 type review struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -68,14 +80,14 @@ type review struct {
 }
 
 type reviewRequest struct {
-	UID         string         `json:"uid"`
-	Kind        groupKind      `json:"kind"`
-	SubResource string         `json:"subResource"`
-	Namespace   string         `json:"namespace"`
-	Name        string         `json:"name"`
-	Operation   string         `json:"operation"`
-	Object      jsontext.Value `json:"object"`
-	DryRun      *bool          `json:"dryRun"`
+	UID         string    `json:"uid"`
+	Kind        groupKind `json:"kind"`
+	SubResource string    `json:"subResource"`
+	Namespace   string    `json:"namespace"`
+	Name        string    `json:"name"`
+	Operation   string    `json:"operation"`
+	Object      object    `json:"object"`
+	DryRun      *bool     `json:"dryRun"`
 }
 
 type groupKind struct {
@@ -124,9 +136,10 @@ func (w *Webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	defer done()
 	ctx, cancel := context.WithTimeout(r.Context(), timeout(r))
 	defer cancel()
-	out := review{APIVersion: in.APIVersion, Kind: in.Kind, Response: w.answer(ctx, in.Request)}
-	buffer := w.answers.Get().(*bytes.Buffer)
-	defer w.answers.Put(buffer)
+	buffers := answers.Get().(*answerBuffers)
+	defer buffers.put()
+	out := review{APIVersion: in.APIVersion, Kind: in.Kind, Response: w.answer(ctx, in.Request, buffers)}
+	buffer := &buffers.answer
 	buffer.Reset()
 	if err := jsonv2.MarshalWrite(buffer, &out); err != nil {
 		w.log.Error("an answer could not be encoded", "uid", in.Request.UID, "error", err)
@@ -183,8 +196,8 @@ func parseReview(body []byte) (*review, error) {
 	if len(body) == 0 {
 		return nil, badRequest{http.StatusBadRequest, "the body is empty; an admission review is expected"}
 	}
-	in := &review{}
-	if err := unmarshal(body, in); err != nil {
+	in, err := unmarshalReview(body)
+	if err != nil {
 		return nil, badRequest{http.StatusBadRequest, "reading the review: " + err.Error()}
 	}
 	switch {
@@ -206,7 +219,8 @@ const (
 	maxMessage = 1024
 )
 
-func (w *Webhook) answer(ctx context.Context, req *reviewRequest) *reviewResponse {
+// answer decides about the request. The patch in the response is in the buffers.
+func (w *Webhook) answer(ctx context.Context, req *reviewRequest, buffers *answerBuffers) *reviewResponse {
 	start := time.Now()
 	out := &reviewResponse{UID: req.UID, Allowed: true}
 	r := w.decide(ctx, req)
@@ -214,9 +228,10 @@ func (w *Webhook) answer(ctx context.Context, req *reviewRequest) *reviewRespons
 	var patch []byte
 	if len(r.Patch) > 0 {
 		var err error
-		if patch, err = MarshalPatch(r.Patch); err != nil {
+		if patch, err = w.encoder.patch(buffers.patch[:0], r.Patch); err != nil {
 			r = denied(deny("internal_error", err))
 		}
+		buffers.patch = patch
 	}
 	if req.UID != SelfCheckUID {
 		w.metrics.decided(&r, time.Since(start))
@@ -266,13 +281,13 @@ func (w *Webhook) decide(ctx context.Context, req *reviewRequest) Result {
 			"; check the rules of the webhook configuration")
 	case req.Operation != "" && req.Operation != "CREATE":
 		return skip("not_a_creation", "the review is about "+req.Operation+"; pods are injected when they are created")
-	case len(req.Object) == 0 || string(req.Object) == "null":
+	case req.Object.pod == nil && req.Object.raw == nil:
 		return denied(deny("pod_invalid", errors.New("the review contains no pod")))
 	case req.UID == "":
 		return denied(deny("review_invalid", errors.New("the review has no uid")))
 	}
 	return w.injector.Inject(ctx, Request{
-		UID: req.UID, Namespace: req.Namespace, Pod: req.Object,
+		UID: req.UID, Namespace: req.Namespace, Pod: req.Object.raw, decoded: req.Object.pod,
 		DryRun: req.DryRun != nil && *req.DryRun, KeepForeign: true,
 	})
 }
@@ -284,17 +299,11 @@ func shorten(s string, limit int) string {
 	return strings.ToValidUTF8(s[:limit-3], "") + "..."
 }
 
-// patchSize is the size of most patches in bytes.
-const patchSize = 12 << 10
-
 // MarshalPatch returns the operations as a JSON patch document.
 func MarshalPatch(ops []Operation) ([]byte, error) {
-	var b bytes.Buffer
-	b.Grow(patchSize)
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(ops); err != nil {
+	patch, err := appendJSON(nil, ops)
+	if err != nil {
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
+	return patch, nil
 }

@@ -90,6 +90,21 @@ func sourceOf(mark string) (source, bool) {
 type rendering struct {
 	pod     *corev1.Pod
 	sources []source
+	// places are those of the placeholders, unless there are some in maps.
+	places []stringPath
+	inMaps bool
+}
+
+// with returns a copy of the partial pod with the values in place of the placeholders.
+func (r *rendering) with(values []string) (*corev1.Pod, error) {
+	pod := r.pod.DeepCopy()
+	if r.inMaps {
+		return pod, putAllValues(pod, values)
+	}
+	for _, p := range r.places {
+		p.put(pod, values)
+	}
+	return pod, nil
 }
 
 // maxRenderings bounds the renderings of a template. Facts come from the mesh's configuration
@@ -122,6 +137,11 @@ func (t *Template) remembered(d *data) *rendering {
 			}
 			r.sources = append(r.sources, s)
 		}
+	}
+	if r != nil {
+		var all bool
+		r.places, all = placesOf(r.pod)
+		r.inMaps = !all
 	}
 	// Errors are found again, with the pod's values, when it is rendered.
 	t.mu.Lock()

@@ -37,6 +37,7 @@ const AutoImage = "auto"
 //
 // Merge is idempotent.
 func Merge(pod *corev1.Pod, overlay *corev1.Pod) error {
+	pod.Spec.Volumes = slices.Grow(pod.Spec.Volumes, len(overlay.Spec.Volumes))
 	for _, v := range overlay.Spec.Volumes {
 		at := slices.IndexFunc(pod.Spec.Volumes, func(u corev1.Volume) bool { return u.Name == v.Name })
 		if at < 0 {

@@ -14,7 +14,21 @@ import (
 type specs struct {
 	mu   sync.Mutex
 	last []encodedSpec
+	// whole are values with probes, which the pods of a workload share.
+	whole map[wholeSpec]string
 }
+
+// wholeSpec is one of the last specs and the JSON of its probes.
+type wholeSpec struct {
+	spec   *agentspec.Spec
+	probes string
+}
+
+// maxWhole bounds the values with probes, and maxProbes the size of the probes in them, in bytes.
+const (
+	maxWhole  = 64
+	maxProbes = 16 << 10
+)
 
 // encodedSpec is a spec without probes and its value, and what comes before and after the probes
 // in the value of one that has them.
@@ -45,7 +59,28 @@ func (s *specs) value(spec *agentspec.Spec) (string, error) {
 		return agentspec.EnvValue(spec)
 	}
 	probes, err := agentspec.EnvValue(spec.Probes)
-	return encoded.before + probes + encoded.after, err
+	if err != nil {
+		return "", err
+	}
+	return s.join(&encoded, probes), nil
+}
+
+func (s *specs) join(e *encodedSpec, probes string) string {
+	if len(probes) > maxProbes {
+		return e.before + probes + e.after
+	}
+	key := wholeSpec{e.spec, probes}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	value, ok := s.whole[key]
+	if !ok {
+		if s.whole == nil || len(s.whole) >= maxWhole {
+			s.whole = make(map[wholeSpec]string)
+		}
+		value = e.before + probes + e.after
+		s.whole[key] = value
+	}
+	return value
 }
 
 func (s *specs) find(shared *agentspec.Spec) (encodedSpec, bool) {

@@ -3,6 +3,8 @@ package podtemplate
 import (
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -64,4 +66,66 @@ func putInMap(v reflect.Value, values []string) error {
 	}
 	v.Set(reflect.ValueOf(with))
 	return nil
+}
+
+// stringPath is the way to a string of a pod: indexes of fields and elements, where pointers are
+// followed.
+type stringPath []int
+
+// placesOf returns the places of all placeholders of a pod. It is false if there are others, in
+// keys or values of maps.
+func placesOf(pod *corev1.Pod) ([]stringPath, bool) {
+	var places []stringPath
+	return places, addPlaces(&places, nil, reflect.ValueOf(pod).Elem())
+}
+
+func addPlaces(places *[]stringPath, here stringPath, v reflect.Value) bool {
+	here = slices.Clip(here)
+	switch v.Kind() {
+	case reflect.String:
+		if strings.Contains(v.String(), placeholderStart) {
+			*places = append(*places, here)
+		}
+	case reflect.Pointer:
+		return v.IsNil() || addPlaces(places, here, v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() && !addPlaces(places, append(here, i), v.Field(i)) {
+				return false
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if !addPlaces(places, append(here, i), v.Index(i)) {
+				return false
+			}
+		}
+	case reflect.Map:
+		m, ok := v.Interface().(map[string]string)
+		for key, value := range m {
+			if ok && (strings.Contains(key, placeholderStart) || strings.Contains(value, placeholderStart)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// put replaces the placeholders in the string at the place by their values.
+func (p stringPath) put(pod *corev1.Pod, values []string) {
+	v := reflect.ValueOf(pod).Elem()
+	for _, i := range p {
+		if v.Kind() == reflect.Pointer {
+			v = v.Elem()
+		}
+		if v.Kind() == reflect.Slice {
+			v = v.Index(i)
+		} else {
+			v = v.Field(i)
+		}
+	}
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	v.SetString(putValues(v.String(), values))
 }

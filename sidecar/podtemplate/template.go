@@ -85,15 +85,14 @@ func (t *Template) render(d *data) (*corev1.Pod, error) {
 
 func (t *Template) rendered(d *data) (*corev1.Pod, error) {
 	d.specs = &t.specs
-	var shared *corev1.Pod
-	var values []string
-	var err error
 	if r := t.remembered(d); r != nil {
-		shared = r.pod
-		values, err = d.values(r.sources)
-	} else {
-		shared, values, err = t.shared(d)
+		values, err := d.values(r.sources)
+		if err != nil {
+			return nil, err
+		}
+		return r.with(values)
 	}
+	shared, values, err := t.shared(d)
 	if err != nil {
 		return nil, err
 	}

@@ -104,6 +104,12 @@ func putValues(s string, values []string) string {
 	if at < 0 {
 		return s
 	}
+	// Most long values are alone, and are not copied.
+	if number, ok := strings.CutSuffix(s[at+len(placeholderStart):], string(placeholderEnd)); ok && at == 0 {
+		if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < len(values) && strconv.Itoa(n) == number {
+			return values[n]
+		}
+	}
 	var b strings.Builder
 	for ; at >= 0; at = strings.Index(s, placeholderStart) {
 		b.WriteString(s[:at])

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
@@ -251,7 +252,7 @@ func TestNamespaceOfRequest(t *testing.T) {
 				OwnerKind: "Deployment", OwnerName: "d",
 				Pod: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"a":"b"},"namespace":"wrong"},"spec":{}}`),
 			}}
-			if diff := cmp.Diff(want, requests); diff != "" {
+			if diff := cmp.Diff(want, requests, cmpopts.IgnoreUnexported(inject.Request{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if got := r.Rows[0].Namespace; got != test.want {
