@@ -1,8 +1,7 @@
 // Package haproxy is the sidecar driver for HAProxy. It translates a View into
 // configuration files and serves them from the controller's repository; the agent mirrors
-// them into the pod and reloads HAProxy after each change. It was written by following
-// docs/add-a-driver.md. Like every driver it must not import packages below internal or
-// other drivers.
+// them into the pod and reloads HAProxy after each change. Like every driver it must not
+// import packages below internal or other drivers.
 package haproxy
 
 import (
@@ -68,6 +67,7 @@ func (Driver) Patch(ctx context.Context) error {
 		Records:  &agentspec.Records{Metrics: "http://127.0.0.1:15000/stats/prometheus", Reasons: reasons},
 		ReadyURL: "http://127.0.0.1:15000/ready",
 		Drain:    &agentspec.Drain{Seconds: 5}, OnDemand: &agentspec.OnDemand{Known: driver.KnownSocket, Outside: driver.OutsideSocket},
+		Upgrade: &agentspec.Upgrade{Signal: "USR1", Seconds: 900}, // as hard-stop-after
 	})
 }
 

@@ -2,6 +2,7 @@ package pipy
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -219,6 +220,31 @@ func TestCapitalLetters(t *testing.T) {
 		head := e.value(map[string]any{"method": "GET", "path": "/", "headers": map[string]any{"host": "a", name: "forged"}}).ToObject(e.vm)
 		if e.call("./request.js", "clean", head, true).ToBoolean() {
 			t.Errorf("a request with the header %s is accepted", name)
+		}
+	}
+}
+
+// TestManyNames checks that a request is judged alike however often its header and its host were
+// seen before, and how many others meanwhile.
+func TestManyNames(t *testing.T) {
+	e := newEngine(t)
+	long := strings.Repeat("x", 1000)
+	for range 2 {
+		for host, want := range map[string]bool{"a.example": true, "a b": false, long: true, long + "/": false} {
+			for name, valid := range map[string]bool{"x-a": true, "x-A": false, "x a": false, long: true, long + ":": false} {
+				for range 2 {
+					head := e.value(map[string]any{"method": "GET", "path": "/", "headers": map[string]any{"host": host, name: "b"}}).ToObject(e.vm)
+					if got := e.call("./request.js", "clean", head, true).ToBoolean(); got != (want && valid) {
+						t.Errorf("a request with the host %.20q of %d bytes and the header %.20q of %d bytes is accepted: %t", host, len(host), name, len(name), got)
+					}
+				}
+			}
+		}
+		for i := range 5000 {
+			head := e.value(map[string]any{"method": "GET", "path": "/", "headers": map[string]any{"host": fmt.Sprint("host", i), fmt.Sprint("name", i): "b"}}).ToObject(e.vm)
+			if !e.call("./request.js", "clean", head, true).ToBoolean() {
+				t.Fatalf("the request %d is refused", i)
+			}
 		}
 	}
 }

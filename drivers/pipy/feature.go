@@ -7,14 +7,13 @@ import (
 
 var _ driver.Featurer = Driver{}
 
-// missing are the features that the scripts do not implement, or only in part, and what happens
-// instead.
+// missing are the features that Pipy does not support, and why.
 var missing = map[mesh.Feature]string{
-	mesh.FeatureTLSSettings: "versions and ciphers are applied. Curves are not: Pipy has no option for them, and reads those in OpenSSL's configuration only when its process starts",
+	mesh.FeatureTLSCurves: "Pipy has no option for them, and reads those in OpenSSL's configuration only when its process starts",
 }
 
 // Features returns the features that Pipy supports with these scripts.
 func (Driver) Features() []mesh.Feature { return mesh.FeaturesWithout(missing) }
 
-// Lacks describes what happens with the features that are supported only in part.
+// Lacks says why Pipy does not support the others.
 func (Driver) Lacks() map[mesh.Feature]string { return missing }

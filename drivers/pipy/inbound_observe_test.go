@@ -79,6 +79,8 @@ func TestInboundMetrics(t *testing.T) {
 			`envoy_cluster_upstream_rq{envoy_response_code="200",envoy_cluster_name="inbound"} 2`,
 			`envoy_cluster_upstream_rq_xx{envoy_response_code_class="2",envoy_cluster_name="inbound"} 2`,
 			`envoy_cluster_upstream_rq_time_count{envoy_cluster_name="inbound"} 2`,
+			// Buckets contain those below them.
+			`envoy_cluster_upstream_rq_time_bucket{envoy_cluster_name="inbound",le="3600000"} 2`,
 			`envoy_cluster_upstream_rq_time_bucket{envoy_cluster_name="inbound",le="+Inf"} 2`,
 			`envoy_http_downstream_rq_xx{envoy_response_code_class="4",envoy_http_conn_manager_prefix="inbound/8080"} 1`,
 			`envoy_http_rbac_denied{envoy_http_conn_manager_prefix="inbound/8080"} 1`,

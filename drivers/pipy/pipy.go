@@ -81,6 +81,7 @@ func (Driver) Patch(ctx context.Context) error {
 		OnDemand: &agentspec.OnDemand{Known: "127.0.0.1:15004", Outside: "127.0.0.1:15005"},
 		ReadyURL: "http://127.0.0.1:15010/ready",
 		Drain:    &agentspec.Drain{Seconds: 5},
+		Upgrade:  &agentspec.Upgrade{URL: "http://127.0.0.1:15010/leave", Seconds: 900},
 	})
 }
 

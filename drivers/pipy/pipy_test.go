@@ -50,6 +50,7 @@ func TestAgentSpec(t *testing.T) {
 				OnDemand: &agentspec.OnDemand{Known: "127.0.0.1:15004", Outside: "127.0.0.1:15005"},
 				ReadyURL: "http://127.0.0.1:15010/ready",
 				Drain:    &agentspec.Drain{Seconds: 5},
+				Upgrade:  &agentspec.Upgrade{URL: "http://127.0.0.1:15010/leave", Seconds: 900},
 			}, got); diff != "" {
 				t.Errorf("the agent's specification (-want +got):\n%s", diff)
 			}

@@ -27,6 +27,10 @@ var documents = {}
 // destinations are keyed by "address port", backends by name.
 var destinations = {}
 var backends = {}
+// These are asked for several times for each request, and a lookup by name costs more.
+var ownSettings = null
+var ownInbound = null
+var ownEgress = null
 var listeners = []
 
 // version is the version of the documents, if they came from the agent; refused is the
@@ -39,15 +43,15 @@ var refused = null
 var changes = 0
 
 export function settings() {
-  return documents[DIR + 'settings.json'] || null
+  return ownSettings
 }
 
 export function inbound() {
-  return documents[DIR + 'inbound.json'] || null
+  return ownInbound
 }
 
 export function egress() {
-  return documents[DIR + 'egress.json'] || null
+  return ownEgress
 }
 
 // destinationAt returns the document of the destination at an address and port, or
@@ -241,6 +245,9 @@ function replace(changed, gone, all) {
   gone.forEach(remove)
   names.forEach(remove)
   names.forEach(name => add(name, changed[name]))
+  ownSettings = documents[settings]
+  ownInbound = documents[DIR + 'inbound.json'] || null
+  ownEgress = documents[DIR + 'egress.json'] || null
   var touched = Object.fromEntries(gone.concat(names).map(name => [name, true]))
   listeners.forEach(
     function (f) {

@@ -10,10 +10,11 @@ import { changeHeaders } from './filter.js'
 import { newCall, exchange } from './application.js'
 import { reply } from './reply.js'
 import { startSpan, finishSpan } from './tracing.js'
-import { count, countDownstream, countRequest as countUpstream } from './metrics.js'
+import { count, series, countDownstream, countRequest as countUpstream } from './metrics.js'
 import { countRequest, grpcStatus } from './telemetry.js'
 import { log, timestamp } from './accesslog.js'
 import { spiffe } from './spiffe.js'
+import { endConnection } from './leave.js'
 
 var $connection
 var $request
@@ -78,12 +79,13 @@ function take(connection, request, head) {
   var port = portAt(connection.number)
   dropSpellings(head, port.headers || [])
   var asked = requestOf(head)
-  if (head.method === 'CONNECT' || decide(mode(), port, { ...connection, request: asked }) === null) {
+  var arrival = { security: connection.security, serverName: connection.serverName, source: connection.source, peer: connection.peer, request: asked }
+  if (head.method === 'CONNECT' || decide(mode(), port, arrival) === null) {
     count('envoy_http_rbac_denied', prefixOf(connection))
     return refuse(request, 403, 'RBAC: access denied', 'rbac_access_denied')
   }
-  count('envoy_http_rbac_allowed', prefixOf(connection))
-  request.audited = wouldRefuse(mode(), port, { ...connection, request: asked })
+  countAllowed(connection)
+  request.audited = wouldRefuse(mode(), port, arrival)
   var limit = exceeded(connection.number, port, asked)
   if (limit) {
     count('envoy_rate_limit_http_local_rate_limit_rate_limited', {})
@@ -156,6 +158,15 @@ function identifyCaller(connection, head) {
   }
 }
 
+// allowed are the counters of authorized requests, by port.
+var allowed = {}
+
+function countAllowed(connection) {
+  var number = connection.number
+  var counter = allowed[number] || (allowed[number] = series('envoy_http_rbac_allowed', 'counter', prefixOf(connection)))
+  counter.value++
+}
+
 function prefixOf(connection) {
   return { envoy_http_conn_manager_prefix: `inbound/${connection.number}` }
 }
@@ -164,6 +175,7 @@ function began(request, head) {
   request.status = head.status
   request.firstByte = Date.now()
   changeHeaders(head.headers, request.changes)
+  endConnection(request.head, head)
   // After a failed upgrade or CONNECT Pipy would not notice that the client has gone.
   if (request.tunnel && head.status !== 101) {
     request.closes = true
@@ -194,7 +206,7 @@ function ended(connection, request) {
     details: request.details, flags: request.flags, audited: request.audited,
   })
   finishSpan(request.span, request.status, { peer: connection.peer, upstream_cluster: 'inbound', response_flags: request.flags })
-  log({
+  log(() => ({
     authority: head.headers.host,
     bytes_received: request.received,
     bytes_sent: request.sent,
@@ -219,5 +231,5 @@ function ended(connection, request) {
     upstream_service_time: request.firstByte === undefined || !call ? undefined : request.firstByte - request.begun,
     user_agent: head.headers['user-agent'],
     x_forwarded_for: head.headers['x-forwarded-for'],
-  })
+  }))
 }

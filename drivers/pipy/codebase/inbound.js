@@ -324,7 +324,7 @@ function ended(connection) {
   }
   var reason = settings() ? refusalOf(connection, call) : ''
   if (!reason && (connection.http || connection.received === 0 && !call)) return
-  log({
+  log(() => ({
     bytes_received: call ? call.received : connection.received,
     bytes_sent: call ? call.sent : 0,
     connection_close_details: connection.refused,
@@ -340,5 +340,5 @@ function ended(connection) {
     upstream_cluster: call ? 'inbound-tcp' : '',
     upstream_failure: call ? call.failure : '',
     upstream_host: call ? call.host : '',
-  })
+  }))
 }

@@ -5,6 +5,7 @@ import { identity, read } from './identity.js'
 import { listen as listenInbound } from './inbound.js'
 import { listen as listenMetrics } from './metrics.js'
 import { listen as listenOutbound } from './outbound.js'
+import { askToLeave } from './leave.js'
 import { publish, published } from './shared.js'
 
 function publishReady() {
@@ -23,4 +24,4 @@ onChange(
 follow()
 listenOutbound()
 listenInbound()
-listenMetrics(() => published('ready').every(ready => ready))
+listenMetrics(() => published('ready').every(ready => ready), askToLeave)

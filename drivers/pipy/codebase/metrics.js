@@ -32,7 +32,8 @@ var answered = 0
 share(asked, true)
 regularly(answerOthers)
 
-// Returns the series of a metric with the labels.
+// Returns the series of a metric with the labels. The counts of a histogram are those of its
+// buckets without the ones below.
 export function series(name, type, labels) {
   var family = families[name] || (families[name] = { type, series: {} })
   var key = Object.entries(labels).map(label => `${label[0]}="${escape(label[1])}"`).join(',')
@@ -95,35 +96,50 @@ export function change(name, labels, n) {
   series(name, 'gauge', labels).value += n
 }
 
-// Adds a time in milliseconds to a histogram.
-export function observe(name, labels, milliseconds) {
-  observeIn(series(name, HISTOGRAM, labels), HISTOGRAM, milliseconds)
-}
-
 // Adds a value to a histogram's series.
-export function observeIn(s, type, value) {
+export function observe(s, type, value) {
+  var limits = buckets[type]
   s.value++
   s.sum += value
-  buckets[type].forEach(
-    function (limit, i) {
-      if (value <= limit) s.counts[i]++
-    }
-  )
+  for (var i = 0; value > limits[i]; i++) void 0
+  if (i < limits.length) s.counts[i]++
 }
+
+// The series of each cluster's requests and each listener's. Looking them up by their labels
+// would cost more than the rest of a request.
+var clusters = new Map, listeners = new Map
 
 // Counts an answered request to a cluster, with its status and duration.
 export function countRequest(cluster, status, milliseconds) {
-  var labels = { envoy_cluster_name: cluster }
-  count('envoy_cluster_upstream_rq_total', labels)
-  count('envoy_cluster_upstream_rq', { envoy_response_code: status, envoy_cluster_name: cluster })
-  count('envoy_cluster_upstream_rq_xx', { envoy_response_code_class: Math.floor(status / 100), envoy_cluster_name: cluster })
-  observe('envoy_cluster_upstream_rq_time', labels, milliseconds)
+  var known = clusters.get(cluster)
+  if (!known) {
+    var labels = { envoy_cluster_name: cluster }
+    known = { statuses: {}, total: series('envoy_cluster_upstream_rq_total', 'counter', labels), time: series('envoy_cluster_upstream_rq_time', HISTOGRAM, labels) }
+    clusters.set(cluster, known)
+  }
+  var answered = known.statuses[status] || (known.statuses[status] = {
+    code: series('envoy_cluster_upstream_rq', 'counter', { envoy_response_code: status, envoy_cluster_name: cluster }),
+    codes: series('envoy_cluster_upstream_rq_xx', 'counter', { envoy_response_code_class: Math.floor(status / 100), envoy_cluster_name: cluster }),
+  })
+  known.total.value++
+  answered.code.value++
+  answered.codes.value++
+  observe(known.time, HISTOGRAM, milliseconds)
 }
 
 // Counts a request that a listener has received.
 export function countDownstream(prefix, status) {
-  count('envoy_http_downstream_rq_total', { envoy_http_conn_manager_prefix: prefix })
-  count('envoy_http_downstream_rq_xx', { envoy_response_code_class: Math.floor(status / 100), envoy_http_conn_manager_prefix: prefix })
+  var known = listeners.get(prefix)
+  if (!known) {
+    known = { answers: {}, total: series('envoy_http_downstream_rq_total', 'counter', { envoy_http_conn_manager_prefix: prefix }) }
+    listeners.set(prefix, known)
+  }
+  var hundreds = Math.floor(status / 100)
+  var answered = known.answers[hundreds] || (known.answers[hundreds] = series(
+    'envoy_http_downstream_rq_xx', 'counter', { envoy_response_code_class: hundreds, envoy_http_conn_manager_prefix: prefix }
+  ))
+  known.total.value++
+  answered.value++
 }
 
 // Returns the families in Prometheus' text format, those of all proxies first.
@@ -145,7 +161,8 @@ function text(families) {
             return
           }
           var prefix = labels === '' ? '' : labels + ','
-          buckets[family.type].forEach((limit, i) => lines.push(`${name}_bucket{${prefix}le="${limit}"} ${s.counts[i]}`))
+          var below = 0
+          buckets[family.type].forEach((limit, i) => lines.push(`${name}_bucket{${prefix}le="${limit}"} ${below += s.counts[i]}`))
           lines.push(`${name}_bucket{${prefix}le="+Inf"} ${s.value}`)
           lines.push(`${name}_sum{${labels}} ${s.sum}`)
           lines.push(`${name}_count{${labels}} ${s.value}`)
@@ -154,6 +171,10 @@ function text(families) {
     }
   )
   return lines.join('\n') + '\n'
+}
+
+function isLocal(address) {
+  return address === '127.0.0.1' || address === '::ffff:127.0.0.1'
 }
 
 function metricsAnswer(families) {
@@ -165,11 +186,18 @@ export function describe(texts) {
   help = texts
 }
 
-// Serves the metrics, and the readiness that the function returns.
-export function listen(isReady) {
-  var answer = pipeline($=>$.serveHTTP(
+var $client
+
+// Serves the metrics, and the readiness that the function returns. When the agent posts to
+// /leave, the other function is called.
+export function listen(isReady, leave) {
+  var answer = pipeline($=>$.onStart(client => void ($client = client.remoteAddress)).serveHTTP(
     function (request) {
       var path = request.head.path.split('?')[0]
+      if (path === '/leave' && request.head.method === 'POST' && isLocal($client)) {
+        leave()
+        return new Message({ status: 200 }, 'OK\n')
+      }
       if (path === '/ready') {
         return isReady() ? new Message({ status: 200 }, 'LIVE\n') : new Message({ status: 503 }, 'INITIALIZING\n')
       }

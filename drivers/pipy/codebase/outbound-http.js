@@ -13,6 +13,7 @@ import { changeHeaders, rewrite, locationOf, isPreflight, preflightHeaders, shar
 import { startSpan } from './tracing.js'
 import { requestEnded } from './outbound-log.js'
 import { grpcStatus } from './telemetry.js'
+import { endConnection } from './leave.js'
 
 var $connection
 var $exchange
@@ -192,6 +193,7 @@ function began(exchange, head) {
   if (head.status === 100) return
   exchange.status = head.status
   exchange.firstByte = Date.now()
+  endConnection(exchange.head, head)
   if (!exchange.request) return
   changeHeaders(head.headers, exchange.response)
   if (exchange.origin) shareWith(head.headers, exchange.cors, exchange.origin)

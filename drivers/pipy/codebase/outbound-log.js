@@ -30,7 +30,7 @@ export function requestEnded(connection, exchange) {
     retries: request ? request.retries : 0, details: exchange.details, flags: flag,
   })
   finishSpan(exchange.span, exchange.status, { peer, upstream_cluster: cluster, response_flags: flag })
-  log({
+  log(() => ({
     authority: head.headers.host,
     bytes_received: exchange.sent,
     bytes_sent: exchange.received,
@@ -54,7 +54,7 @@ export function requestEnded(connection, exchange) {
     upstream_service_time: request && !request.failure && exchange.firstByte ? exchange.firstByte - exchange.begun : undefined,
     user_agent: head.headers['user-agent'],
     x_forwarded_for: head.headers['x-forwarded-for'],
-  })
+  }))
 }
 
 // connectionEnded is called when a connection is over. Connections with requests are
@@ -71,7 +71,7 @@ export function connectionEnded(connection) {
     if (t.failure) count('envoy_cluster_upstream_cx_connect_fail', labels)
   }
   var reason = settings() ? refusalOf(t) : ''
-  log({
+  log(() => ({
     bytes_received: t ? t.sent : 0,
     bytes_sent: t ? t.received : 0,
     downstream_remote: connection.remote,
@@ -84,7 +84,7 @@ export function connectionEnded(connection) {
     upstream_failure: t ? t.failure : '',
     upstream_host: endpoint ? endpoint.address : '',
     upstream_peer: endpoint && endpoint.serverName && settings() ? spiffe(endpoint.serverName, settings().trustDomain) : '',
-  })
+  }))
 }
 
 // connectionOpened is called when a connection has reached its endpoint, and counts it. It returns

@@ -16,10 +16,14 @@ var decimal = '0123456789'
 var letters = '0123456789abcdefghijklmnopqrstuvwxyz'
 var largestLength = 2147483647
 
-// Caches of results for names of headers and methods, which are few.
-var tokens = new Map
-var spellings = new Map
-var mostTokens = 4096
+// What is known of names of headers, methods and hosts, which are few. Pipy needs about a
+// microsecond for each character that a script looks at.
+var tokens = new Map, spellings = new Map, treatments = new Map, authorities = new Map
+var mostKnown = 4096, longestKnown = 256
+
+// What happens to a header with a name: the request is invalid, or the header is removed or
+// forwarded.
+var INVALID = 0, REMOVED = 1, FORWARDED = 2
 
 // Brings the head of a request into canonical form, in place, and removes headers that
 // clients must not send. It returns false if the request is invalid: the answer is 400.
@@ -36,17 +40,36 @@ export function clean(head, mergeSlashes) {
   var valid = true
   Object.entries(head.headers).forEach(
     function (entry) {
-      if (!isToken(entry[0]) || !isValue(entry[1])) valid = false
-      // HTTP/2 forbids capital letters in names, but not every decoder rejects them. Such
-      // names would bypass all comparisons here.
-      if (entry[0] !== entry[0].toLowerCase()) valid = false
-      var plain = plainSpelling(entry[0])
-      if (plain.startsWith('x-envoy-') || claims.includes(plain)) delete head.headers[entry[0]]
+      var treatment = treatmentOf(entry[0])
+      if (treatment === INVALID || !isValue(entry[1])) valid = false
+      else if (treatment === REMOVED) delete head.headers[entry[0]]
     }
   )
   if (!valid) return false
   joinCookies(head)
   return true
+}
+
+function treatmentOf(name) {
+  var known = treatments.get(name)
+  return known === undefined ? remember(treatments, name, judge(name)) : known
+}
+
+function judge(name) {
+  // HTTP/2 forbids capital letters in names, but not every decoder rejects them. Such names
+  // would bypass all comparisons here.
+  if (!isToken(name) || name !== name.toLowerCase()) return INVALID
+  var plain = plainSpelling(name)
+  return plain.startsWith('x-envoy-') || claims.includes(plain) ? REMOVED : FORWARDED
+}
+
+// remember stores what is known of a text and returns it. Long texts are not stored, because
+// clients choose them.
+function remember(map, text, known) {
+  if (text.length > longestKnown) return known
+  if (map.size >= mostKnown) map.clear()
+  map.set(text, known)
+  return known
 }
 
 // Removes headers that some applications mistake for one of the names, because they have
@@ -78,8 +101,7 @@ function plainSpelling(name) {
       var c = name.charAt(i)
       plain += letters.indexOf(c) < 0 ? '-' : c
     }
-    if (spellings.size >= mostTokens) spellings.clear()
-    spellings.set(name, plain)
+    remember(spellings, name, plain)
   }
   return plain
 }
@@ -125,24 +147,25 @@ function moveAuthority(head) {
     if (head.protocol === 'HTTP/1.1') return false
     return true
   }
-  if (typeof host !== 'string' || !consistsOf(host, authorityCharacters)) return false
+  if (typeof host !== 'string' || !isAuthority(host)) return false
   if (head.authority) head.authority = host
   return true
 }
 
 function isToken(name) {
+  if (typeof name !== 'string') return false
   var known = tokens.get(name)
-  if (known === undefined) {
-    known = typeof name === 'string' && name.length > 0 && consistsOf(name, tokenCharacters)
-    if (tokens.size >= mostTokens) tokens.clear()
-    tokens.set(name, known)
-  }
-  return known
+  return known === undefined ? remember(tokens, name, name.length > 0 && consistsOf(name, tokenCharacters)) : known
+}
+
+function isAuthority(host) {
+  var known = authorities.get(host)
+  return known === undefined ? remember(authorities, host, consistsOf(host, authorityCharacters)) : known
 }
 
 function isValue(value) {
-  if (value instanceof Array) return value.every(isValue)
-  return typeof value === 'string' && value.indexOf('\r') < 0 && value.indexOf('\n') < 0 && value.indexOf(nul) < 0
+  if (typeof value === 'string') return value.indexOf('\r') < 0 && value.indexOf('\n') < 0 && value.indexOf(nul) < 0
+  return value instanceof Array && value.every(isValue)
 }
 
 function consistsOf(text, characters) {

@@ -2,7 +2,7 @@
 // reasons and buckets, and a test compares them.
 
 import { settings } from './config.js'
-import { HISTOGRAM_SECONDS, describe, series, observeIn } from './metrics.js'
+import { HISTOGRAM_SECONDS, describe, series, observe } from './metrics.js'
 
 // Beyond so many other ends, requests are counted without them.
 var MOST = 2000
@@ -130,7 +130,7 @@ export function countRequest(r) {
     edge, 'outrigger_requests_total', `${code} ${status} ${r.tls}`, { response_code: code, grpc_status: status, tls: r.tls }
   ).value++
   var sums = sumsOf(edge)
-  if (code !== '0') observeIn(sums.duration, HISTOGRAM_SECONDS, r.milliseconds / 1000)
+  if (code !== '0') observe(sums.duration, HISTOGRAM_SECONDS, r.milliseconds / 1000)
   sums.received.value += r.received
   sums.sent.value += r.sent
   sums.retries.value += r.retries
