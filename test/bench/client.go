@@ -134,26 +134,39 @@ func compare(name string, s *server, duration time.Duration, clients int, dial f
 	return nil
 }
 
-// apart measures reviews that each have a connection of their own.
+// apart measures reviews that each have a connection of their own, in turn with such echoes.
 func apart(s *server, n int) error {
 	bodies := reviews()
-	var times []time.Duration
+	var echoed, reviewed []time.Duration
 	for i := range n {
-		start := time.Now()
-		c, err := dialHTTP1(s)
-		if err != nil {
-			return err
-		}
-		if err := ask(c, injectPath, bodies[i%len(bodies)]); err != nil {
-			return err
-		}
-		times = append(times, time.Since(start))
-		if err := c.(*http1).connection.Close(); err != nil {
-			return err
+		for _, of := range []struct {
+			path  string
+			times *[]time.Duration
+		}{{echoPath, &echoed}, {injectPath, &reviewed}} {
+			took, err := alone(s, of.path, bodies[i%len(bodies)])
+			if err != nil {
+				return err
+			}
+			*of.times = append(*of.times, took)
 		}
 	}
-	printTimes("own connection", times)
+	printTimes("own connection, echo", echoed)
+	printTimes("own connection", reviewed)
 	return nil
+}
+
+// alone returns how long a review over a new connection takes.
+func alone(s *server, path string, body []byte) (time.Duration, error) {
+	start := time.Now()
+	c, err := dialHTTP1(s)
+	if err != nil {
+		return 0, err
+	}
+	if err := ask(c, path, body); err != nil {
+		return 0, err
+	}
+	took := time.Since(start)
+	return took, c.(*http1).connection.Close()
 }
 
 // pace measures reviews at a fixed rate over one connection.

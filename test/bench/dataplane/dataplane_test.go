@@ -19,6 +19,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/test/bench/process"
 )
 
 func TestMain(m *testing.M) {
@@ -263,5 +264,29 @@ func TestRate(t *testing.T) {
 	}
 	if s.sent() > 40 || len(s.latencies) != 100 || s.percentile(99) < 200*time.Millisecond {
 		t.Errorf("%d of %d requests were sent with p99 %s, want at most 40 of 100 with at least 200ms", s.sent(), len(s.latencies), s.percentile(99))
+	}
+}
+
+// TestBars checks which results meet the project's bars.
+func TestBars(t *testing.T) {
+	latency := func(p50 time.Duration) Latency { return Latency{Protocol: http1, Connections: 16, P50: p50} }
+	memory := func(mebibytes int64) process.Memory { return process.Memory{Anonymous: mebibytes << 20} }
+	text := tables(&Results{
+		Steps: []Step{
+			{"envoy", noLogs, latency(1050 * time.Microsecond)}, {"envoy", handWritten, latency(time.Millisecond)},
+			{"pipy", noLogs, latency(2 * time.Millisecond)}, {"pipy", handWritten, latency(time.Millisecond)},
+		},
+		Memory: []Footprint{
+			{"envoy", permissive, 100, memory(25), memory(4)}, {"haproxy", permissive, 100, memory(5), memory(5)},
+			{"envoy", permissive, 1000, memory(1), memory(1)},
+		},
+	})
+	for _, want := range []string{
+		"| +5% (1.1 ms, 1.0 ms): met | +100% (2.0 ms, 1.0 ms): **missed** |  |\n",
+		"| 25.0 MiB, at most 24: **missed**; agent 4.0 MiB: met |  | 5.0 MiB, at most 6: met; agent 5.0 MiB: **missed** |\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the tables have no %q:\n%s", want, text)
+		}
 	}
 }

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
@@ -23,7 +25,8 @@ type Footprint struct {
 	Proxy, Agent process.Memory
 }
 
-// callable is how many services a client may call by policy.
+// callable is how many services a client may call by policy, and how many it has called on
+// demand.
 const callable = 20
 
 // endpoints is how many each service has.
@@ -64,13 +67,18 @@ spec: {selector: {app: s%[1]d}, ports: [{name: http, port: 80, targetPort: 8080}
 func (b *bench) footprints(ctx context.Context, m mode, services int, settle time.Duration, keep func([]Footprint)) error {
 	o := meshOptions{mode: m, class: b.classes[0], starts: func(pod *corev1.Pod) bool { return pod.Namespace != "town" }}
 	for _, class := range b.classes {
-		o.clients = append(o.clients, &member{namespace: "bench", name: "client-" + class, class: class})
+		o.clients = append(o.clients, &member{namespace: "bench", name: "client-" + class, class: class, onDemand: m == onDemand})
 	}
 	o.more = town(m, services, o.clients)
 	b.say("memory with %d services, %s", services, m)
 	return b.withMesh(ctx, &o, func(mesh *localmesh.Mesh) error {
 		if err := awaitCurrent(ctx, mesh, len(o.clients)); err != nil {
 			return err
+		}
+		if m == onDemand {
+			if err := callAll(ctx, mesh, o.clients, min(callable, services)); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -89,6 +97,34 @@ func (b *bench) footprints(ctx context.Context, m mode, services int, settle tim
 		keep(rows)
 		return nil
 	})
+}
+
+// callAll has each client call that many services. Their pods are not started, so each answer is
+// that of the client's sidecar, which therefore knows the service.
+func callAll(ctx context.Context, mesh *localmesh.Mesh, clients []*member, services int) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, client := range clients {
+		pod := mesh.Pod(client.path())
+		for i := range services {
+			group.Go(func() error {
+				transport := &http.Transport{DialContext: pod.Dial, DisableKeepAlives: true}
+				request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://s%d.town/", i), nil)
+				if err != nil {
+					return err
+				}
+				response, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Do(request)
+				if err != nil {
+					return fmt.Errorf("calling a service from %s: %w", client.path(), err)
+				}
+				defer response.Body.Close()
+				if response.StatusCode != http.StatusServiceUnavailable {
+					return fmt.Errorf("%s, called from %s, answers %s", response.Request.URL, client.path(), response.Status)
+				}
+				return nil
+			})
+		}
+	}
+	return group.Wait()
 }
 
 // awaitCurrent waits until so many proxies run their configuration.

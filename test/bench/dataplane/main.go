@@ -65,7 +65,7 @@ func main() {
 	connections := flag.String("connections", "1,16,64", "numbers of connections of the pairs; each carries one request at a time")
 	rate := flag.Int("rate", 1000, "the fixed rate, in requests a second")
 	services := flag.String("services", "100,1000", "numbers of services for the memory")
-	p := plan{modes: []mode{permissive, byPolicy}, timing: timing{after: 1200 * time.Millisecond}}
+	p := plan{modes: []mode{permissive, byPolicy, onDemand}, timing: timing{after: 1200 * time.Millisecond}}
 	flag.IntVar(&p.timing.rounds, "rounds", 2, "rounds of each load and pair; the steps have twice as many")
 	flag.DurationVar(&p.timing.each, "each", 800*time.Millisecond, "length of a round")
 	flag.DurationVar(&p.timing.warm, "warm", 200*time.Millisecond, "length of the round before, which does not count")

@@ -25,6 +25,8 @@ const (
 	byPolicy mode = "by policy"
 	// plaintext is permissive without TLS.
 	plaintext mode = "plaintext"
+	// onDemand is permissive, and sidecars know the services that their pods have called.
+	onDemand mode = "on demand"
 )
 
 func (m mode) config(class string, threads int) string {
@@ -61,6 +63,8 @@ type member struct {
 	class, accessLog string
 	// address is a fixed address, if it is not empty.
 	address string
+	// onDemand has its sidecar get services when the pod calls them.
+	onDemand bool
 }
 
 func (m *member) path() string { return m.namespace + "/" + m.name }
@@ -74,6 +78,9 @@ func (m *member) manifest(server bool) string {
 	}
 	if m.accessLog != "" {
 		annotations = append(annotations, "openservicemesh.io/access-log: "+m.accessLog)
+	}
+	if m.onDemand {
+		annotations = append(annotations, "openservicemesh.io/outbound-services: on-demand")
 	}
 	var status string
 	if m.address != "" {

@@ -29,6 +29,9 @@ type minimal struct {
 	NextPort int
 	// AcceptTLS says that its clients use TLS and have a certificate of the mesh.
 	AcceptTLS bool
+	// TwoFrontends says that the connections are accepted by one frontend and the requests
+	// handled by another one, behind a Unix socket.
+	TwoFrontends bool
 	// ServerName is the name in the certificate of the server, or empty for plaintext.
 	ServerName string
 }
@@ -36,7 +39,7 @@ type minimal struct {
 // minimalData is for the templates.
 type minimalData struct {
 	minimal
-	Identity       string
+	Identity, Run  string
 	Ready, Threads int
 }
 
@@ -53,7 +56,7 @@ func (m *minimal) spec(class string, threads int, s *agentspec.Spec) error {
 		return err
 	}
 	var config strings.Builder
-	if err := parsed.Execute(&config, minimalData{*m, driver.IdentityDir, driver.AdminPort, threads}); err != nil {
+	if err := parsed.Execute(&config, minimalData{*m, driver.IdentityDir, driver.RunDir, driver.AdminPort, threads}); err != nil {
 		return err
 	}
 	file := path.Join(driver.RunDir, "minimal-"+name)

@@ -32,24 +32,30 @@ type Latency struct {
 func (b *bench) pairs(ctx context.Context, loads []load, t timing, keep func([]Latency)) error {
 	plainClient, plainServer := &member{namespace: "plain", name: "client"}, &member{namespace: "plain", name: "server"}
 	o := meshOptions{mode: permissive, class: b.classes[0], clients: []*member{plainClient}, servers: []*member{plainServer}}
-	clients, servers := make(map[string]*member), make(map[string]*member)
-	for _, class := range b.classes {
-		clients[class] = &member{namespace: "bench", name: "client-" + class, class: class}
-		servers[class] = &member{namespace: "bench", name: "server-" + class, class: class}
-		o.clients, o.servers = append(o.clients, clients[class]), append(o.servers, servers[class])
+	// Each pair has its own pods: the CPU time of a pod is still counted when the next pair is
+	// measured.
+	var pairs []pair
+	for _, client := range b.classes {
+		for _, server := range b.classes {
+			name := client + "-to-" + server
+			p := pair{
+				client: &member{namespace: "bench", name: "from-" + name, class: client},
+				server: &member{namespace: "bench", name: name, class: server},
+			}
+			pairs = append(pairs, p)
+			o.clients, o.servers = append(o.clients, p.client), append(o.servers, p.server)
+		}
 	}
 	return b.withMesh(ctx, &o, func(mesh *localmesh.Mesh) error {
 		sides := []*side{pathOf(mesh, "without a mesh", plainClient, plainServer)}
-		for _, client := range b.classes {
-			for _, server := range b.classes {
-				s := pathOf(mesh, client+" to "+server, clients[client], servers[server])
-				for _, p := range protocols {
-					if err := awaitAnswer(ctx, s, p); err != nil {
-						return err
-					}
+		for i := range pairs {
+			s := pathOf(mesh, pairs[i].server.name, pairs[i].client, pairs[i].server)
+			for _, p := range protocols {
+				if err := awaitAnswer(ctx, s, p); err != nil {
+					return err
 				}
-				sides = append(sides, s)
 			}
+			sides = append(sides, s)
 		}
 		for _, l := range loads {
 			b.say("%s, %d connections, %s", l.protocol, l.connections, rateText(l.rate))

@@ -15,7 +15,8 @@ import (
 )
 
 // Step is what one class uses with something switched off. Each step has switched off what
-// those before it have, except for those with another access log.
+// those before it have, except for those with another access log and for those of the
+// hand-written configuration, which are one series.
 type Step struct {
 	Class, Name string
 	Latency
@@ -31,6 +32,9 @@ type step struct {
 	// handWritten: the proxy has the minimal configuration, with or without TLS and
 	// redirection.
 	handWritten, noTLS, noRedirection bool
+	// twoFrontends: the server's first frontend accepts connections, and hands them to a second
+	// one, which handles the requests.
+	twoFrontends bool
 }
 
 // The names of steps to which others are compared.
@@ -38,6 +42,7 @@ const (
 	noMesh      = "no mesh"
 	noLogs      = "access log none"
 	handWritten = "hand-written, with TLS and redirection"
+	handedOver  = "hand-written, with a second frontend"
 )
 
 var steps = []step{
@@ -47,15 +52,19 @@ var steps = []step{
 	{name: "no metrics", mode: byPolicy, accessLog: "none", noMetrics: true},
 	{name: "no access rules (permissive)", mode: permissive, accessLog: "none", noMetrics: true},
 	{name: "no TLS", mode: plaintext, accessLog: "none", noMetrics: true},
+	{name: handedOver, mode: permissive, handWritten: true, twoFrontends: true},
 	{name: handWritten, mode: permissive, handWritten: true},
 	{name: "hand-written, no TLS", mode: permissive, handWritten: true, noTLS: true},
 	{name: "hand-written, no TLS, no redirection", mode: permissive, handWritten: true, noTLS: true, noRedirection: true},
 }
 
 // stepsOf returns the steps of a class. Pipy counts in its own scripts, which nothing
-// switches off.
+// switches off. Only HAProxy needs two frontends.
 func stepsOf(class string) []step {
 	all := slices.Clone(steps)
+	if class != "haproxy" {
+		all = slices.DeleteFunc(all, func(s step) bool { return s.twoFrontends })
+	}
 	if class != "pipy" {
 		return all
 	}
@@ -172,7 +181,7 @@ func (b *bench) change(pod *corev1.Pod, pairs []pair) error {
 
 func (p *pair) minimal(server bool) *minimal {
 	if server {
-		return &minimal{Listen: driver.InboundPort, Next: "127.0.0.1", NextPort: ports[http1].target, AcceptTLS: !p.noTLS}
+		return &minimal{Listen: driver.InboundPort, Next: "127.0.0.1", NextPort: ports[http1].target, AcceptTLS: !p.noTLS, TwoFrontends: p.twoFrontends}
 	}
 	m := &minimal{Listen: driver.OutboundPort, Next: p.server.address, NextPort: ports[http1].target}
 	if p.noRedirection {

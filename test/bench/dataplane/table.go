@@ -24,6 +24,7 @@ func tables(r *Results) string {
 		separator = ", "
 	}
 	out.WriteString(".\n")
+	r.barTable(&out)
 	r.classTable(&out)
 	for _, p := range protocols {
 		r.pairTable(&out, p)
@@ -85,6 +86,76 @@ func (r *Results) classTable(out *strings.Builder) {
 		}
 		row(out, cells...)
 	}
+}
+
+// Bars of the project: how much slower than its hand-written configuration a proxy is at the
+// median, without access logs, and the private memory of a sidecar in a mesh of barServices.
+const (
+	slowerBar   = 0.1
+	barServices = 100
+	agentBar    = 4
+)
+
+// proxyBars are in MiB.
+var proxyBars = map[string]float64{"envoy": 24, "haproxy": 6, "pipy": 10}
+
+// barTable compares the results with the bars.
+func (r *Results) barTable(out *strings.Builder) {
+	classes := r.stepClasses()
+	for _, f := range r.Memory {
+		if !slices.Contains(classes, f.Class) {
+			classes = append(classes, f.Class)
+		}
+	}
+	var rows [][]string
+	add := func(name string, cell func(class string) string) {
+		cells := []string{name}
+		for _, class := range classes {
+			cells = append(cells, cell(class))
+		}
+		if strings.Join(cells[1:], "") != "" {
+			rows = append(rows, cells)
+		}
+	}
+	for _, connections := range []int{1, 16} {
+		l := load{http1, connections, 0}
+		add(fmt.Sprintf("without access logs, %s: p50, against the hand-written configuration, at most %+.0f%%", l.title(), 100*slowerBar), func(class string) string {
+			ours, minimal := r.step(class, noLogs, l), r.step(class, handWritten, l)
+			if ours == nil || minimal == nil || minimal.P50 <= 0 {
+				return ""
+			}
+			slower := float64(ours.P50)/float64(minimal.P50) - 1
+			return fmt.Sprintf("%+.0f%% (%s, %s): %s", 100*slower, page.Duration(ours.P50), page.Duration(minimal.P50), page.Verdict(slower <= slowerBar))
+		})
+	}
+	for _, m := range []mode{permissive, byPolicy, onDemand} {
+		add(fmt.Sprintf("private memory with %d services, %s: the proxy, and its agent at most %d MiB", barServices, m, agentBar), func(class string) string {
+			for _, f := range r.Memory {
+				if f.Class == class && f.Mode == m && f.Services == barServices {
+					proxy, agent := mebibytes(f.Proxy.Anonymous), mebibytes(f.Agent.Anonymous)
+					return fmt.Sprintf("%.1f MiB, at most %.0f: %s; agent %.1f MiB: %s", proxy, proxyBars[class], page.Verdict(proxy <= proxyBars[class]), agent, page.Verdict(agent <= agentBar))
+				}
+			}
+			return ""
+		})
+	}
+	if len(rows) == 0 {
+		return
+	}
+	head(out, "Bars", append([]string{"what"}, classes...)...)
+	for _, cells := range rows {
+		row(out, cells...)
+	}
+}
+
+// step returns the result of a class's step, or nil.
+func (r *Results) step(class, name string, l load) *Latency {
+	for i := range r.Steps {
+		if s := &r.Steps[i]; s.Class == class && s.Name == name && s.load() == l {
+			return &s.Latency
+		}
+	}
+	return nil
 }
 
 // typical returns the load and the number of services for the table of classes: HTTP/1.1 at
@@ -250,12 +321,6 @@ func (r *Results) stepTable(out *strings.Builder, class string) {
 			memory = fmt.Sprintf("%s, agent %s", memoryText(l.Sidecars[1].Proxy), memoryText(l.Sidecars[1].Agent))
 		}
 		row(out, append(cells, memory)...)
-	}
-	for _, l := range loads {
-		ours, minimal := found[noLogs][l], found[handWritten][l]
-		if l.rate == 0 && ours != nil && minimal != nil && minimal.P50 > 0 {
-			fmt.Fprintf(out, "\nWithout access logs, %s: p50 %s, hand-written %s (%+.0f%%).\n", l.title(), page.Duration(ours.P50), page.Duration(minimal.P50), 100*(float64(ours.P50)/float64(minimal.P50)-1))
-		}
 	}
 }
 

@@ -28,6 +28,14 @@ func Write(file, results string) error {
 	return os.WriteFile(file, []byte(before+Begin+results+End+after), 0o644)
 }
 
+// Verdict says in a table whether a result meets its bar.
+func Verdict(met bool) string {
+	if met {
+		return "met"
+	}
+	return "**missed**"
+}
+
 // Duration returns a duration with two or three significant digits.
 func Duration(d time.Duration) string {
 	ms := d.Seconds() * 1000
