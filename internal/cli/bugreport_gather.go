@@ -29,6 +29,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/page"
 	"github.com/outrigger-mesh/outrigger/internal/redact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/upgrade"
 	"github.com/outrigger-mesh/outrigger/internal/version"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -228,11 +229,15 @@ func (r *report) gatherPod(ctx context.Context) {
 		r.fail("pod "+pod.Name, err)
 		return
 	}
-	r.addYAML("pod/pod.yaml", redact.Object(object, sidecarContainers...))
+	containers := sidecarContainers
+	for _, c := range upgrade.Successors(pod) {
+		containers = append(slices.Clip(containers), c.Name)
+	}
+	r.addYAML("pod/pod.yaml", redact.Object(object, containers...))
 	r.addList(ctx, "pod/events.yaml", schema.GroupVersionResource{Version: "v1", Resource: "events"}, pod.Namespace, metav1.ListOptions{
 		FieldSelector: fields.Set{"involvedObject.kind": "Pod", "involvedObject.name": pod.Name}.String(),
 	})
-	r.addLogs(ctx, "pod/logs", pod, sidecarContainers)
+	r.addLogs(ctx, "pod/logs", pod, containers)
 	r.part(ctx, func(ctx context.Context) {
 		page, err := r.proxies().get(ctx, pod.Namespace+"/"+pod.Name)
 		if err != nil {
@@ -307,7 +312,11 @@ func (r *report) addList(ctx context.Context, name string, kind schema.GroupVers
 // addLogs adds the logs of some containers of a pod, and of their previous instances.
 func (r *report) addLogs(ctx context.Context, dir string, pod *corev1.Pod, containers []string) {
 	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
-	for _, of := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	for _, c := range pod.Spec.EphemeralContainers {
+		all = append(all, corev1.Container(c.EphemeralContainerCommon))
+	}
+	for _, of := range all {
 		if !slices.Contains(containers, of.Name) {
 			continue
 		}

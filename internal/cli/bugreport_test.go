@@ -69,17 +69,18 @@ func TestBugReport(t *testing.T) {
 		"control-plane/events.yaml":                              "KEEP-event",
 		"control-plane/logs/controller-0/outrigger.log":          "KEEP-log",
 		"control-plane/logs/controller-0/outrigger.previous.log": "KEEP-previous",
-		"pod/pod.yaml":                       "KEEP-variable",
-		"pod/events.yaml":                    "statuscode: 503",
-		"pod/logs/web-0/outrigger-proxy.log": "KEEP-log",
-		"errors.txt":                         "outrigger proxy get shop/web-0",
+		"pod/pod.yaml":                         "KEEP-variable",
+		"pod/events.yaml":                      "statuscode: 503",
+		"pod/logs/web-0/outrigger-proxy.log":   "KEEP-log",
+		"pod/logs/web-0/outrigger-proxy-2.log": "KEEP-later",
+		"errors.txt":                           "outrigger proxy get shop/web-0",
 	} {
 		if !strings.Contains(files[name], shown) {
 			t.Errorf("%s has no %q: %s", name, shown, files[name])
 		}
 	}
 	for name := range files {
-		if strings.Contains(name, "secret") || strings.HasPrefix(name, "pod/logs/web-0/app") {
+		if strings.Contains(name, "secret") || strings.HasPrefix(name, "pod/logs/web-0/app") || strings.HasPrefix(name, "pod/logs/web-0/debugger") {
 			t.Errorf("%s is in the archive", name)
 		}
 	}
@@ -237,6 +238,13 @@ spec:
 			{Name: "SPEC", Value: `{"probes":[{"headers":[{"name":"x","value":"` + plantedSecret + `"}]}]}`},
 		}}}
 	})
+	web.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "outrigger-proxy-2", Image: "a", TerminationMessagePolicy: "File", ImagePullPolicy: "Always"}},
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", Image: "a", TerminationMessagePolicy: "File", ImagePullPolicy: "Always"}},
+	}
+	if err := c.SubResource("ephemeralcontainers").Update(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
 	for _, pod := range []*corev1.Pod{control, web} {
 		if err := c.Status().Update(t.Context(), pod); err != nil {
 			t.Fatal(err)
@@ -253,7 +261,9 @@ spec:
 	kubelet.logs.Store(controlPlane+"/controller-0/outrigger", plantedLog)
 	kubelet.logs.Store(controlPlane+"/controller-0/outrigger/previous", "KEEP-previous\n"+plantedLog)
 	kubelet.logs.Store("shop/web-0/outrigger-proxy", plantedLog)
+	kubelet.logs.Store("shop/web-0/outrigger-proxy-2", "KEEP-later\n"+plantedLog)
 	kubelet.logs.Store("shop/web-0/app", plantedSecret)
+	kubelet.logs.Store("shop/web-0/debugger", plantedSecret)
 }
 
 // TestBugReportPage checks that secrets in a controller's page about a proxy are removed.

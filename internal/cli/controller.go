@@ -107,6 +107,7 @@ connect to it.`,
 	flags.StringVar(&f.templateConfigMap, "template-configmap", "", "kube: the injector's ConfigMap, whose policy says which pods should have a sidecar; empty for none (default outrigger-injector, or outrigger-injector-REVISION)")
 	flags.DurationVar(&f.Catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long no object may change before the collected changes are processed; a fifth of it if nothing was processed within --max-hold-off")
 	flags.DurationVar(&f.Catalog.MaxHoldOff, "max-hold-off", catalog.DefaultMaxHoldOff, "how long a change waits at most until it is processed")
+	flags.IntVar(&f.UpgradeProxies, "upgrade-proxies", 0, "kube: how many running pods get another version of their proxy at a time, without a restart, when its image has changed; 0 for none")
 	flags.BoolVar(&f.LeaderElect, "leader-elect", true, "kube: elect one replica as the leader, which alone writes to the API server")
 	return cmd
 }

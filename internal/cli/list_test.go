@@ -102,7 +102,7 @@ func TestListsInPages(t *testing.T) {
 		"namespace list":        {"cart osm by policy 4 1", "shop osm by policy 4 1", "store osm by policy 4 1"},
 		"namespace add shop":    {"pod/web-0: 1 running without a sidecar"},
 		"namespace remove shop": {"pod/web-4: 1 running with a sidecar"},
-		"version":               {"Data plane 0.1.0 15 pods"},
+		"version":               {"Data plane 0.1.0 12 pods"},
 	} {
 		t.Run(args, func(t *testing.T) {
 			api := &pagingServer{namespaces: []string{"cart", "shop", "store"}, pods: 5}

@@ -146,9 +146,9 @@ func (v *versions) ask(ctx context.Context, kube kubeFlags, namespace string) er
 		}
 		v.ControlPlane = append(v.ControlPlane, of)
 	}
-	pods, err := page.All[corev1.Pod](ctx, client.CoreV1().Pods("").List, metav1.ListOptions{LabelSelector: inject.ProxyUUIDLabel})
+	pods, err := page.All[corev1.Pod](ctx, client.CoreV1().Pods("").List, metav1.ListOptions{})
 	if err != nil {
-		return errors.Join(append(failed, fmt.Errorf("listing the pods that have a sidecar: %w", err))...)
+		return errors.Join(append(failed, fmt.Errorf("listing the pods, to find those that have a sidecar: %w", err))...)
 	}
 	v.DataPlane = agentVersions(pods)
 	return errors.Join(failed...)
@@ -159,7 +159,7 @@ func agentVersions(pods []corev1.Pod) []agentVersion {
 	count := make(map[string]int)
 	for _, pod := range pods {
 		at := slices.IndexFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == driver.InitContainer })
-		if at >= 0 && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+		if at >= 0 && inject.Injected(&pod) && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
 			count[imageVersion(pod.Spec.InitContainers[at].Image)]++
 		}
 	}

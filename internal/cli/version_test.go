@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger-mesh/outrigger/internal/version"
 )
@@ -34,15 +35,19 @@ func TestVersionWithoutACluster(t *testing.T) {
 }
 
 // TestAgentVersions counts pods with the chart's image, with an image of a registry with a port,
-// with an image by digest, and pods that have ended or have no agent.
+// with an image by digest, and pods that have ended, have no agent or were not injected.
 func TestAgentVersions(t *testing.T) {
 	pod := func(name, image string, phase corev1.PodPhase) corev1.Pod {
 		return corev1.Pod{
-			Spec:   corev1.PodSpec{InitContainers: []corev1.Container{{Name: "setup", Image: "setup:9"}, {Name: name, Image: image}}},
-			Status: corev1.PodStatus{Phase: phase},
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"openservicemesh.io/sidecar-status": "{}"}},
+			Spec:       corev1.PodSpec{InitContainers: []corev1.Container{{Name: "setup", Image: "setup:9"}, {Name: name, Image: image}}},
+			Status:     corev1.PodStatus{Phase: phase},
 		}
 	}
+	other := pod("outrigger-init", "docker.io/outriggermesh/outrigger-init:0.0.6", corev1.PodRunning)
+	other.Annotations = nil
 	got := agentVersions([]corev1.Pod{
+		other,
 		pod("outrigger-init", version.InitImage(), corev1.PodRunning),
 		pod("outrigger-init", "localhost:5000/mesh/outrigger-init:0.1.0", corev1.PodPending),
 		pod("outrigger-init", "localhost:5000/outrigger-init", corev1.PodRunning),

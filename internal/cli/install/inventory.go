@@ -240,14 +240,14 @@ func (r *removal) count(ctx context.Context, crd *unstructured.Unstructured) (in
 
 // listPods prints the consequences for pods with a sidecar.
 func (r *removal) listPods(ctx context.Context, stdout io.Writer) error {
-	pods, err := page.All[corev1.Pod](ctx, r.kube.CoreV1().Pods("").List, metav1.ListOptions{LabelSelector: inject.ProxyUUIDLabel})
+	pods, err := page.All[corev1.Pod](ctx, r.kube.CoreV1().Pods("").List, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("listing the pods that have a sidecar: %w", err)
+		return fmt.Errorf("listing the pods, to find those that have a sidecar: %w", err)
 	}
 	namespaces := make(map[string]bool)
 	count := 0
 	for _, pod := range pods {
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		if !inject.Injected(&pod) || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
 		var status struct{ Revision string }
