@@ -3,7 +3,8 @@
 # the folder that holds them: 'build.sh apiserver' kube-apiserver and etcd, 'build.sh
 # containerd' the container runtime and network plug-ins, 'build.sh node' all others that a
 # node and its control plane need. With --where it prints the folder and compiles nothing. What is compiled already is not compiled again: the folder's name is
-# made of the versions that go.mod, go.sum and the Go toolchain give.
+# made of the versions that go.mod, go.sum and the Go toolchain give. The environment variable
+# KUBERNETES_VERSION, such as 1.37.2, stands for another release than that of go.mod.
 set -euo pipefail
 
 where=
@@ -26,7 +27,9 @@ cd "$(dirname "$0")/$set"
 export GOFLAGS= CGO_ENABLED=0
 
 cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outrigger}
-key=$(cat go.mod go.sum ../build.sh <(go env GOVERSION GOOS GOARCH) | sha256sum | cut -c1-12)
+other=${KUBERNETES_VERSION:-}
+[ "$set" != containerd ] || other=
+key=$(cat go.mod go.sum ../build.sh <(go env GOVERSION GOOS GOARCH; echo "$other") | sha256sum | cut -c1-12)
 assets=$cache/kubernetes-$set-$key
 
 if [ -n "$where" ] || [ -e "$assets/done" ]; then
@@ -46,6 +49,14 @@ fi
 started=$SECONDS
 echo "compiling Kubernetes' programs ($set) from Go modules (about $minutes minutes on two cores, once)" >&2
 mkdir -p "$assets"
+if [ -n "$other" ]; then
+	# The libraries of release 1.x have the version 0.x.
+	cp -r . "$assets/source"
+	cd "$assets/source"
+	pinned=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+	sed -i "s/ $pinned\\b/ v$other/; s/ v0${pinned#v1}\\b/ v0${other#1}/" go.mod
+	go mod tidy >&2
+fi
 # A module build knows no version of its own, and clients ask the server for it.
 flags="-s -w"
 if [ "$set" != containerd ]; then
@@ -67,5 +78,6 @@ if ! wait "$build"; then
 	echo "Kubernetes' programs ($set) did not compile; see the errors above" >&2
 	exit 1
 fi
+rm -rf "$assets/source"
 touch "$assets/done"
 echo "$assets"

@@ -2,9 +2,9 @@
 # Runs the conformance suite of Gateway API for service meshes on the cluster of
 # test/e2e/cluster.sh, in which the mesh must not be installed yet: once for each CLASS of
 # sidecars (default envoy; several are separated by spaces; envoy-to-pipy has clients of one
-# class and servers of another), and with the core features alone for each class of CORE. RUN
-# selects one test of the suite by its short name. The reports of complete runs go to
-# docs/conformance/.
+# class and servers of another, and mixed is all such pairs), and with the core features alone
+# for each class of CORE. RUN selects one test of the suite by its short name. The reports of
+# complete runs go to docs/conformance/.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -58,7 +58,9 @@ run() {
 	fi
 	times+=("$(printf '%5d s  %s' $((SECONDS - began)) "$1")")
 }
-for class in ${CLASS-envoy}; do
+mixed='envoy-to-haproxy envoy-to-pipy haproxy-to-envoy haproxy-to-pipy pipy-to-envoy pipy-to-haproxy'
+classes=${CLASS-envoy}
+for class in ${classes/mixed/$mixed}; do
 	report=(-report-output="$PWD/docs/conformance/$class.yaml")
 	[ -z "${RUN:-}" ] || report=(-run-test="$RUN")
 	run "$class" "${report[@]}"
