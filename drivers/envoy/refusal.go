@@ -2,6 +2,8 @@ package envoy
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
@@ -19,47 +21,67 @@ const (
 	atUnmatched direction = "unmatched"
 )
 
+// The sides of connections between pods. A proxy's own TLS is with clients at the server's side,
+// and with servers at the client's.
+var (
+	atServer  = []direction{atInbound, atPlaintext}
+	atClient  = []direction{atOutbound, atEgress}
+	inMeshTLS = []direction{atInbound}
+)
+
 // refusal is something that Envoy says about a request or connection that it has refused.
 type refusal struct {
 	reason string
-	// text is a part of a record's WHY.
-	text string
-	// expression is the same in CEL, for access logs.
+	// texts are parts of a record's WHY, each of which says it.
+	texts []string
+	// expression is the same in CEL, for access logs. Envoy compiles it for each listener, into
+	// some KiB.
 	expression string
-	// of, if set, is the only direction in which it means that.
-	of direction
+	// of, if set, has the only directions in which it can happen. Elsewhere it may mean
+	// something else: Envoy's TLS inspector leaves a failure in connections without TLS, since
+	// it has found no ClientHello.
+	of []direction
 }
-
-// ofTLS reports whether only a connection with TLS can be refused for this reason. Envoy's TLS
-// inspector leaves a failure in connections without it, since it has found no ClientHello.
-func (r refusal) ofTLS() bool { return strings.Contains(r.expression, "transport_failure_reason") }
 
 // applies reports whether the refusal can happen to what comes from there.
 func (r refusal) applies(from direction) bool {
-	return (r.of == "" || r.of == from) && (from != atPlaintext || !r.ofTLS())
+	return len(r.of) == 0 || slices.Contains(r.of, from)
 }
 
 // refusals are in order: the first one that applies counts.
 var refusals = []refusal{
-	{telemetry.ReasonPlaintext, "unmatched ", "true", atUnmatched},
-	{telemetry.ReasonAccess, "rbac_access_denied", joinOr(begins("response.code_details", "rbac_access_denied"), begins("connection.termination_details", "rbac_access_denied")), ""},
-	{telemetry.ReasonAccess, "_SAN_", joinOr(contains("connection.transport_failure_reason", "SAN"), contains("upstream.transport_failure_reason", "SAN")), ""},
-	{telemetry.ReasonAuthorization, " UAEX ", flag(0x1000), ""},
-	{telemetry.ReasonRateLimit, " RL ", flag(0x800), ""},
-	{telemetry.ReasonInvalidRequest, " DPE ", flag(0x40000), ""},
-	{telemetry.ReasonCertificate, "TLS_error", joinOr(begins("connection.transport_failure_reason", "TLS_error"), begins("upstream.transport_failure_reason", "TLS_error")), ""},
-	{telemetry.ReasonEgress, "egress 403 - direct_response", direct(403), atEgress},
-	{telemetry.ReasonEgress, "egress 0 UH", joinAnd(flag(0x2), "!has(response.code_details)"), atEgress},
-	{telemetry.ReasonNoRoute, " route_not_found", begins("response.code_details", "route_not_found"), ""},
-	{telemetry.ReasonNoEndpoint, "outbound 503 - direct_response", direct(503), atOutbound},
-	{telemetry.ReasonNoEndpoint, " UH ", flag(0x2), ""},
-	{telemetry.ReasonNoEndpoint, " UF ", flag(0x20), ""},
-	// After the last attempt.
-	{telemetry.ReasonNoEndpoint, " UF,URX ", flag(0x8020), ""},
+	{telemetry.ReasonPlaintext, says("unmatched "), "true", []direction{atUnmatched}},
+	{telemetry.ReasonAccess, says("rbac_access_denied"), joinOr(begins("response.code_details", "rbac_access_denied"), begins("connection.termination_details", "rbac_access_denied")), atServer},
+	{telemetry.ReasonAccess, says("_SAN_"), contains("connection.transport_failure_reason", "SAN"), inMeshTLS},
+	{telemetry.ReasonAccess, says("_SAN_"), contains("upstream.transport_failure_reason", "SAN"), atClient},
+	{telemetry.ReasonAuthorization, says(" UAEX "), flags(0x1000), atServer},
+	// A client's proxy says it, too, if the server's has answered.
+	{telemetry.ReasonRateLimit, says(" RL "), flags(0x800), nil},
+	{telemetry.ReasonInvalidRequest, says(" DPE "), flags(0x40000), nil},
+	{telemetry.ReasonCertificate, says("TLS_error"), begins("connection.transport_failure_reason", "TLS_error"), inMeshTLS},
+	{telemetry.ReasonCertificate, says("TLS_error"), begins("upstream.transport_failure_reason", "TLS_error"), atClient},
+	{telemetry.ReasonEgress, says("egress 403 - direct_response"), direct(403), []direction{atEgress}},
+	{telemetry.ReasonEgress, says("egress 0 UH"), joinAnd(flags(0x2), "!has(response.code_details)"), []direction{atEgress}},
+	{telemetry.ReasonNoRoute, says(" route_not_found"), begins("response.code_details", "route_not_found"), nil},
+	{telemetry.ReasonNoEndpoint, says("outbound 503 - direct_response"), direct(503), []direction{atOutbound}},
+	// The last one is after the last attempt.
+	{telemetry.ReasonNoEndpoint, says(" UH ", " UF ", " UF,URX "), flags(0x2, 0x20, 0x8020), nil},
 }
 
 // reasons translate the WHY of records.
-var reasons = each(refusals, func(r refusal) agentspec.Reason { return agentspec.Reason{Text: r.text, Reason: r.reason} })
+var reasons = reasonsOf(refusals)
+
+func reasonsOf(refusals []refusal) []agentspec.Reason {
+	var out []agentspec.Reason
+	for _, r := range refusals {
+		for _, text := range r.texts {
+			if reason := (agentspec.Reason{Text: text, Reason: r.reason}); !slices.Contains(out, reason) {
+				out = append(out, reason)
+			}
+		}
+	}
+	return out
+}
 
 // isRefused is a CEL expression that is true for refusals.
 func isRefused(from direction) string {
@@ -83,8 +105,16 @@ func reasonOf(from direction) string {
 	return out.String() + "''"
 }
 
-// flag holds if the response flags are these only, as a WHY has them between spaces.
-func flag(bits int) string { return fmt.Sprintf("response.flags == %d", bits) }
+func says(texts ...string) []string { return texts }
+
+// flags holds if the response flags are only those of one of the numbers, as a WHY has them
+// between spaces.
+func flags(bits ...int) string {
+	if len(bits) == 1 {
+		return fmt.Sprintf("response.flags == %d", bits[0])
+	}
+	return fmt.Sprintf("response.flags in [%s]", strings.Join(each(bits, strconv.Itoa), ", "))
+}
 
 func direct(status int) string {
 	return joinAnd(fmt.Sprintf("response.code == %d", status), begins("response.code_details", "direct_response"))

@@ -115,8 +115,9 @@ const (
 	unauthenticatedPerAddress = 512
 	readBuffer                = 1 << 10
 	// writeBuffer is one of gRPC's shared ones: a connection has it only while something is
-	// written to it.
-	writeBuffer       = 64 << 10
+	// written to it. It is as long as a TLS record, since package crypto/tls makes one system
+	// call for each record anyway.
+	writeBuffer       = 16 << 10
 	windowSize        = 128 << 10
 	headerBytes       = 16 << 10
 	shutdownTimeout   = 2 * time.Second
