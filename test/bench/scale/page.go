@@ -13,7 +13,8 @@ import (
 )
 
 // writePage replaces the results of a page by those of the runs in files of JSON, and draws
-// the plots into the folder images beside the page.
+// the plots into the folder images beside the page. What several runs have measured is that of
+// the first.
 func writePage(to string, files []string) error {
 	var runs []Run
 	var results []Result
@@ -26,7 +27,7 @@ func writePage(to string, files []string) error {
 		if err := json.Unmarshal(text, &run); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		runs, results = append(runs, run), append(results, run.Results...)
+		runs, results = append(runs, run), append(results, newIn(run.Results, results)...)
 	}
 	figures := figuresOf(results)
 	if err := draw(figures, filepath.Join(filepath.Dir(to), "images")); err != nil {
@@ -39,6 +40,15 @@ func writePage(to string, files []string) error {
 	writeBars(&out, results)
 	writeTables(&out, results, figures)
 	return page.Write(to, out.String())
+}
+
+// newIn returns the results of a run that no earlier run has.
+func newIn(run, earlier []Result) []Result {
+	return slices.DeleteFunc(slices.Clone(run), func(r Result) bool {
+		return slices.ContainsFunc(earlier, func(e Result) bool {
+			return e.by() == r.by() && e.Mode == r.Mode && e.Scenario == r.Scenario && e.Services == r.Services && e.Proxies == r.Proxies
+		})
+	})
 }
 
 // describe says when and where the run was made.

@@ -103,3 +103,14 @@ func TestPage(t *testing.T) {
 		t.Log(text)
 	}
 }
+
+// TestFirstRunCounts checks that of the results of several runs those of the first are shown,
+// as a plot would have two points in one place otherwise.
+func TestFirstRunCounts(t *testing.T) {
+	first := of(modePolicy, scenarioEndpoint, func(r *Result) { r.Median = time.Second })
+	again := of(modePolicy, scenarioEndpoint, func(r *Result) { r.Median = time.Minute })
+	other := of(modePolicy, scenarioEndpoint, func(r *Result) { r.Services = 300 })
+	if got := newIn([]Result{again, other}, []Result{first}); len(got) != 1 || got[0].Services != 300 {
+		t.Errorf("a second run adds %v", got)
+	}
+}
