@@ -130,7 +130,7 @@ var rules = []rule{
 		"any webhook could use it: it depends on neither the mesh nor injection"},
 	{"internal/audit", "internal/metric apis/... internal/fact internal/inject internal/source internal/source/kube mesh github.com/prometheus/client_golang/prometheus/... k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it checks the results of injection and never injects; it calls no driver"},
-	{"internal/upgrade", "internal/metric sidecar/agentspec sidecar/driver github.com/prometheus/client_golang/prometheus k8s.io/client-go/kubernetes " + kubernetes,
+	{"internal/upgrade", "internal/metric internal/page sidecar/agentspec sidecar/driver github.com/prometheus/client_golang/prometheus k8s.io/client-go/kubernetes " + kubernetes,
 		"it changes pods, and leaves the decision what they should have to the injector's engine"},
 	{"internal/identity", "internal/metric internal/limit apis/... mesh certificate sidecar/driver internal/identity/issuer internal/pki github.com/prometheus/client_golang/prometheus/... golang.org/x/sync/... google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"the decision who may have which certificate does not depend on any proxy"},

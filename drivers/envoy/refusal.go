@@ -21,12 +21,12 @@ const (
 	atUnmatched direction = "unmatched"
 )
 
-// The sides of connections between pods. A proxy's own TLS is with clients at the server's side,
-// and with servers at the client's.
+// The directions in which a proxy is the server's, in which it is the server of TLS, and in which
+// it is the client's, also that of TLS.
 var (
-	atServer  = []direction{atInbound, atPlaintext}
-	atClient  = []direction{atOutbound, atEgress}
-	inMeshTLS = []direction{atInbound}
+	atServer    = []direction{atInbound, atPlaintext}
+	atTLSServer = []direction{atInbound}
+	atClient    = []direction{atOutbound, atEgress}
 )
 
 // refusal is something that Envoy says about a request or connection that it has refused.
@@ -37,9 +37,9 @@ type refusal struct {
 	// expression is the same in CEL, for access logs. Envoy compiles it for each listener, into
 	// some KiB.
 	expression string
-	// of, if set, has the only directions in which it can happen. Elsewhere it may mean
-	// something else: Envoy's TLS inspector leaves a failure in connections without TLS, since
-	// it has found no ClientHello.
+	// of are the directions in which it can happen; nil means all. In others Envoy may say the
+	// same for another reason: its TLS inspector leaves a failure in connections without TLS,
+	// since it has found no ClientHello.
 	of []direction
 }
 
@@ -52,13 +52,13 @@ func (r refusal) applies(from direction) bool {
 var refusals = []refusal{
 	{telemetry.ReasonPlaintext, says("unmatched "), "true", []direction{atUnmatched}},
 	{telemetry.ReasonAccess, says("rbac_access_denied"), joinOr(begins("response.code_details", "rbac_access_denied"), begins("connection.termination_details", "rbac_access_denied")), atServer},
-	{telemetry.ReasonAccess, says("_SAN_"), contains("connection.transport_failure_reason", "SAN"), inMeshTLS},
+	{telemetry.ReasonAccess, says("_SAN_"), contains("connection.transport_failure_reason", "SAN"), atTLSServer},
 	{telemetry.ReasonAccess, says("_SAN_"), contains("upstream.transport_failure_reason", "SAN"), atClient},
 	{telemetry.ReasonAuthorization, says(" UAEX "), flags(0x1000), atServer},
 	// A client's proxy says it, too, if the server's has answered.
 	{telemetry.ReasonRateLimit, says(" RL "), flags(0x800), nil},
 	{telemetry.ReasonInvalidRequest, says(" DPE "), flags(0x40000), nil},
-	{telemetry.ReasonCertificate, says("TLS_error"), begins("connection.transport_failure_reason", "TLS_error"), inMeshTLS},
+	{telemetry.ReasonCertificate, says("TLS_error"), begins("connection.transport_failure_reason", "TLS_error"), atTLSServer},
 	{telemetry.ReasonCertificate, says("TLS_error"), begins("upstream.transport_failure_reason", "TLS_error"), atClient},
 	{telemetry.ReasonEgress, says("egress 403 - direct_response"), direct(403), []direction{atEgress}},
 	{telemetry.ReasonEgress, says("egress 0 UH"), joinAnd(flags(0x2), "!has(response.code_details)"), []direction{atEgress}},

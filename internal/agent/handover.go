@@ -294,14 +294,16 @@ func (p *proxy) retire(f *former) {
 		return
 	}
 	drain()
+	// Some proxies do not exit, or not soon, when they are unused.
+	wasUnused := false
 	for until := time.Now().Add(time.Duration(p.upgrade.Seconds) * time.Second); quit != nil && hurry != nil && time.Now().Before(until); {
-		// Some proxies do not exit, or not soon.
 		unused := p.isUnused(f)
+		if unused && wasUnused {
+			break
+		}
+		wasUnused = unused
 		if wait(p.timings.accepted) {
 			return
-		}
-		if unused && p.isUnused(f) {
-			break
 		}
 	}
 	if quit == nil && p.drain != nil && wait(time.Duration(p.drain.Seconds)*time.Second) {

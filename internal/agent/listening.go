@@ -73,14 +73,7 @@ func dumpSockets(family byte, states uint32) ([]listening, error) {
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 		return nil, err
 	}
-	request := make([]byte, diagRequestSize)
-	binary.NativeEndian.PutUint32(request[0:], diagRequestSize)
-	binary.NativeEndian.PutUint16(request[4:], sockDiagByFamily)
-	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	body := request[netlinkHeader:]
-	body[0], body[1] = family, unix.IPPROTO_TCP
-	binary.NativeEndian.PutUint32(body[4:], states)
-	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(fd, newDiagRequest(unix.NLM_F_DUMP, family, states), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, err
 	}
 	var all []listening

@@ -24,9 +24,9 @@ import (
 // maxSocketPath is the maximum length of a Unix socket's path, in bytes (unix(7)).
 const maxSocketPath = 107
 
-// listenForOwnUser listens on a Unix socket, of the network unix or unixpacket, that only processes with the agent's user ID,
-// such as the proxy, can use. The file's mode excludes others; since a mode can be changed,
-// each connection's user is checked too.
+// listenForOwnUser listens on a Unix socket that only processes with the agent's user ID, such
+// as the proxy, can use. The network is unix or unixpacket. The file's mode excludes others;
+// since a mode can be changed, each connection's user is checked too.
 func listenForOwnUser(network, path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("listening for the proxy: %w", err)
@@ -132,19 +132,28 @@ const (
 	diagUID = netlinkHeader + 4 + 48 + 12
 )
 
-// diagRequest returns the query for one socket.
-func diagRequest(local, remote netip.AddrPort) []byte {
+// newDiagRequest returns a query for TCP sockets of the family in the states, with flags of
+// netlink.
+func newDiagRequest(flags uint16, family byte, states uint32) []byte {
 	b := make([]byte, diagRequestSize)
 	binary.NativeEndian.PutUint32(b[0:], diagRequestSize)
 	binary.NativeEndian.PutUint16(b[4:], sockDiagByFamily)
-	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST)
-	from, to := local.Addr().Unmap(), remote.Addr().Unmap()
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST|flags)
 	body := b[netlinkHeader:]
-	body[0], body[1] = unix.AF_INET, unix.IPPROTO_TCP
+	body[0], body[1] = family, unix.IPPROTO_TCP
+	binary.NativeEndian.PutUint32(body[4:], states)
+	return b
+}
+
+// diagRequest returns the query for one socket.
+func diagRequest(local, remote netip.AddrPort) []byte {
+	from, to := local.Addr().Unmap(), remote.Addr().Unmap()
+	family := byte(unix.AF_INET)
 	if from.Is6() {
-		body[0] = unix.AF_INET6
+		family = unix.AF_INET6
 	}
-	binary.NativeEndian.PutUint32(body[4:], ^uint32(0))
+	b := newDiagRequest(0, family, ^uint32(0))
+	body := b[netlinkHeader:]
 	binary.BigEndian.PutUint16(body[8:], local.Port())
 	binary.BigEndian.PutUint16(body[10:], remote.Port())
 	copy(body[12:28], from.AsSlice())

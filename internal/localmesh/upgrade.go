@@ -17,13 +17,13 @@ func (m *Mesh) Upgrade(name, program string) (*lab.Container, error) {
 	if pod == nil {
 		return nil, fmt.Errorf("upgrading the proxy of pod %s: there is no such pod", name)
 	}
-	class := inject.ClassOf(pod.Object())
+	object := pod.Object()
+	class := inject.ClassOf(object)
 	program = cmp.Or(program, m.options.Programs.Proxies[class])
 	folder, err := m.folderOf(class, program)
 	if err != nil {
 		return nil, fmt.Errorf("the program of sidecar class %s, %s: %w", class, program, err)
 	}
-	object := pod.Object()
 	container, err := upgrade.Container(object, program)
 	if err != nil {
 		return nil, fmt.Errorf("upgrading the proxy of pod %s: %w", name, err)

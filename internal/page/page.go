@@ -17,12 +17,23 @@ import (
 // After an error, it returns the objects of the pages before.
 func All[T any, L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error), options metav1.ListOptions) ([]T, error) {
 	var all []T
-	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return list(ctx, options)
-	})
-	err := pages.EachListItem(ctx, options, func(object runtime.Object) error {
+	err := newPager(list).EachListItem(ctx, options, func(object runtime.Object) error {
 		all = append(all, *any(object).(*T))
 		return nil
 	})
 	return all, err
+}
+
+// Each calls take with each object of such a list, in the list's order. At most two pages are in
+// memory, unless take keeps objects of them. It returns take's first error.
+func Each[T any, L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error), options metav1.ListOptions, take func(*T) error) error {
+	pages := newPager(list)
+	pages.PageBufferSize = 0
+	return pages.EachListItem(ctx, options, func(object runtime.Object) error { return take(any(object).(*T)) })
+}
+
+func newPager[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) *pager.ListPager {
+	return pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return list(ctx, options)
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/outrigger-mesh/outrigger/internal/metric"
+	"github.com/outrigger-mesh/outrigger/internal/page"
 )
 
 // Options are the settings of a Rollout. All but Log are required.
@@ -204,9 +205,6 @@ func (c *candidate) stop(stops map[version]Stop, reason string) {
 	}
 }
 
-// pageSize is how many pods are read at a time.
-const pageSize = 500
-
 // candidates returns the injected, running pods of the mesh, sorted by namespace and name.
 func (r *Rollout) candidates(ctx context.Context, now time.Time) ([]candidate, error) {
 	namespaces, err := r.options.Namespaces(ctx)
@@ -221,28 +219,22 @@ func (r *Rollout) candidates(ctx context.Context, now time.Time) ([]candidate, e
 	seen := make(map[string]known)
 	var all []candidate
 	for _, namespace := range namespaces {
-		for more := ""; ; {
-			list, err := r.options.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: pageSize, Continue: more})
-			if err != nil {
-				return nil, fmt.Errorf("listing the pods of namespace %s: %w", namespace, err)
+		err := page.Each(ctx, r.options.Client.CoreV1().Pods(namespace).List, metav1.ListOptions{}, func(pod *corev1.Pod) error {
+			if pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning || sidecarOf(pod) == nil {
+				return nil
 			}
-			for i := range list.Items {
-				pod := &list.Items[i]
-				if pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning || sidecarOf(pod) == nil {
-					continue
-				}
-				k, ok := r.known[string(pod.UID)]
-				if !ok || !isFresh {
-					k.target = r.options.Desired(ctx, pod)
-				}
-				if k.target.Image != "" {
-					all = append(all, newCandidate(pod, &k, now))
-				}
-				seen[string(pod.UID)] = k
+			k, ok := r.known[string(pod.UID)]
+			if !ok || !isFresh {
+				k.target = r.options.Desired(ctx, pod)
 			}
-			if more = list.Continue; more == "" {
-				break
+			if k.target.Image != "" {
+				all = append(all, newCandidate(pod, &k, now))
 			}
+			seen[string(pod.UID)] = k
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("listing the pods of namespace %s: %w", namespace, err)
 		}
 	}
 	r.known = seen
