@@ -257,8 +257,13 @@ func (n *node[V]) merge(depth int, changes []change[V]) *node[V] {
 // diff yields the changes from former to n, until yield returns false. It skips nodes
 // with equal digests, so its cost is proportional to the difference.
 func (n *node[V]) diff(former *node[V], yield func(Change[V]) bool) bool {
-	if n == former || n.sum() == former.sum() {
+	switch {
+	case n == former || n.sum() == former.sum():
 		return true
+	case former == nil:
+		return n.all(func(name string, value V) bool { return yield(Change[V]{Name: name, Value: value}) })
+	case n == nil:
+		return former.all(func(name string, _ V) bool { return yield(Change[V]{Name: name, Delete: true}) })
 	}
 	if n.isBranch() && former.isBranch() {
 		for i, kid := range n.children {

@@ -82,24 +82,33 @@ type documentState struct {
 // set returns the files of the View's proxy: the scripts and the documents.
 func (t *translator) set(view *mesh.View) mirror.Set {
 	own := []*mirror.File{
-		newDocument(settingsFile, settings(view.Proxy, view.Settings)),
+		t.document(documentKey{settingsFile, mesh.JoinDigests(view.Proxy.Digest(), view.Settings.Digest())}, settingsFile, func() any {
+			return settings(view.Proxy, view.Settings)
+		}),
 		t.document(documentKey{inboundFile, view.Inbound.Digest()}, inboundFile, func() any { return inbound(view.Inbound) }),
 		t.document(documentKey{egressFile, mesh.JoinDigests(view.Egress.Digest(), mesh.DigestOf(view.Outbound.Unknown))}, egressFile, func() any {
 			return egress(view.Egress, view.Outbound.Unknown)
 		}),
 	}
-	changes := make([]mesh.Change[*mirror.File], 0, len(own)+len(scripts))
-	for _, files := range [][]*mirror.File{own, scripts} {
-		for _, file := range files {
-			changes = append(changes, mesh.Change[*mirror.File]{Name: file.Name, Value: file})
-		}
-	}
-	return t.outbound(view.Outbound).With(changes...)
+	return withFiles(t.outbound(view.Outbound), own)
 }
 
-// outbound returns the documents of the Outbound's destinations and backends.
+// withFiles returns the set with the files added.
+func withFiles(set mirror.Set, files []*mirror.File) mirror.Set {
+	changes := make([]mesh.Change[*mirror.File], len(files))
+	for i, file := range files {
+		changes[i] = mesh.Change[*mirror.File]{Name: file.Name, Value: file}
+	}
+	return set.With(changes...)
+}
+
+// outbound returns what all proxies with the Outbound share: the scripts, and the documents of
+// its destinations and backends.
 func (t *translator) outbound(outbound *mesh.Outbound) mirror.Set {
 	return t.outbounds.Update(outbound.Scope, outbound, func(former *mesh.Outbound, documents mirror.Set) mirror.Set {
+		if documents.Len() == 0 {
+			documents = withFiles(documents, scripts)
+		}
 		var changes []mesh.Change[*mirror.File]
 		for change := range outbound.Destinations.Diff(former.Destinations) {
 			changes = append(changes, documentChange(t, destinationsDir, change, func(d *mesh.Destination) any { return destination(d) }))

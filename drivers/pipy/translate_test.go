@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
+	"github.com/outrigger-mesh/outrigger/test/race"
 )
 
 // manyServices returns an Outbound with that many services, whose endpoints depend on the
@@ -158,6 +159,39 @@ func TestRequestLimits(t *testing.T) {
 				t.Errorf("the limit (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestProxiesShareTheirTranslation bounds what a change of one endpoint costs for each further
+// proxy that sees the same services.
+func TestProxiesShareTheirTranslation(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	tr := newTranslator()
+	var proxies []*mesh.View
+	for i := range 100 {
+		proxies = append(proxies, viewOf(fmt.Sprint("p", i), manyServices(1000, 7, 1)))
+	}
+	translate := func() {
+		for _, view := range proxies {
+			tr.set(view)
+		}
+	}
+	translate()
+	if each := testing.AllocsPerRun(10, translate) / float64(len(proxies)); each > 20 {
+		t.Errorf("the files of a further proxy cost %.0f allocations", each)
+	}
+}
+
+func BenchmarkFurtherProxy(b *testing.B) {
+	tr := newTranslator()
+	outbound := manyServices(1000, 7, 1)
+	views := []*mesh.View{viewOf("a", outbound), viewOf("b", outbound)}
+	tr.set(views[0])
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		tr.set(views[i%2])
 	}
 }
 

@@ -173,19 +173,25 @@ const (
 	remove
 )
 
-func (t *typeState) action(name string, e *exception) action {
-	r, ok := t.table.Get(name)
+// action returns what is required, where the client should have the resource, or none if it is nil.
+func (e *exception) action(r *Resource) action {
 	switch {
 	case e.inFlight:
 		return nothing
-	case ok && r.digest == e.refused:
-		return nothing
-	case ok && (e.has != r.digest || e.awaited || e.resend):
-		return send
-	case !ok && (e.awaited || !e.has.IsZero()):
+	case r == nil && (e.awaited || !e.has.IsZero()):
 		return remove
+	case r == nil || r.digest == e.refused:
+		return nothing
+	case e.has != r.digest || e.awaited || e.resend:
+		return send
 	}
 	return nothing
+}
+
+// resource returns the resource that the client should have, or nil if it should have none.
+func (t *typeState) resource(name string) *Resource {
+	r, _ := t.table.Get(name)
+	return r
 }
 
 // maxResponseBytes limits the resources of one response, except for the first.
@@ -201,7 +207,7 @@ func (t *typeState) additions() []item {
 		for _, name := range group {
 			if e := t.exceptions[name]; e != nil && e.retry {
 				e.retry = false
-				if r, ok := t.table.Get(name); ok && t.action(name, e) == send {
+				if r := t.resource(name); e.action(r) == send {
 					items = append(items, item{name, r})
 				}
 			}
@@ -210,11 +216,23 @@ func (t *typeState) additions() []item {
 			return items
 		}
 	}
-	// Removals are sent alone, so that a bad resource cannot block them.
-	if items := t.selected(func(name string, e *exception) bool { return e.awaited && t.action(name, e) == remove }); len(items) > 0 {
-		return items
+	var items, removals []item
+	for name, e := range t.exceptions {
+		switch r := t.resource(name); {
+		case e.action(r) == send:
+			if items == nil {
+				items = make([]item, 0, len(t.exceptions))
+			}
+			items = append(items, item{name, r})
+		case e.awaited && e.action(r) == remove:
+			removals = append(removals, item{name: name})
+		}
 	}
-	items := t.selected(func(name string, e *exception) bool { return t.action(name, e) == send })
+	if len(removals) > 0 {
+		// They are sent alone, so that a bad resource cannot block them.
+		return sorted(removals)
+	}
+	sorted(items)
 	size := 0
 	for i, item := range items {
 		if item.resource != nil {
@@ -229,21 +247,17 @@ func (t *typeState) additions() []item {
 
 // removals returns the removals of the next response.
 func (t *typeState) removals() []item {
-	return t.selected(func(name string, e *exception) bool { return t.action(name, e) == remove })
-}
-
-// selected returns items for the chosen exceptions, sorted by name.
-func (t *typeState) selected(choose func(string, *exception) bool) []item {
 	var items []item
 	for name, e := range t.exceptions {
-		if choose(name, e) {
-			if items == nil {
-				items = make([]item, 0, len(t.exceptions))
-			}
-			r, _ := t.table.Get(name)
-			items = append(items, item{name, r})
+		if e.action(t.resource(name)) == remove {
+			items = append(items, item{name: name})
 		}
 	}
+	return sorted(items)
+}
+
+// sorted sorts the items by name, and returns them.
+func sorted(items []item) []item {
 	slices.SortFunc(items, func(a, b item) int { return strings.Compare(a.name, b.name) })
 	return items
 }
@@ -255,7 +269,7 @@ func (t *typeState) pending(removals bool) bool {
 		return true
 	}
 	for name, e := range t.exceptions {
-		if a := t.action(name, e); a == send || a == remove && (removals || e.awaited) {
+		if a := e.action(t.resource(name)); a == send || a == remove && (removals || e.awaited) {
 			return true
 		}
 	}

@@ -73,7 +73,11 @@ func (r *response) add(b []byte) {
 
 // deltaResponse encodes resources and the names of removed ones for the delta protocol.
 func deltaResponse(typeURL, nonce string, resources []*Resource, removed []string) *response {
-	r := &response{parts: make(mem.BufferSlice, 0, 1+2*len(resources))}
+	parts := 1
+	for _, resource := range resources {
+		parts += 1 + len(resource.body)
+	}
+	r := &response{parts: make(mem.BufferSlice, 0, parts)}
 	for _, resource := range resources {
 		entry := resource.deltaEntry()
 		r.parts = append(r.parts, entry...)
