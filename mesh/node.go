@@ -34,7 +34,10 @@ type entry[V Digester] struct {
 }
 
 func (e entry[V]) compare(hash uint64, name string) int {
-	return cmp.Or(cmp.Compare(e.hash, hash), strings.Compare(e.name, name))
+	if e.hash != hash {
+		return cmp.Compare(e.hash, hash)
+	}
+	return strings.Compare(e.name, name)
 }
 
 // hashOf is FNV-1a with a final mix that makes the first digits differ too. The result is
@@ -176,20 +179,24 @@ func (n *node[V]) list() []entry[V] {
 	return entries
 }
 
-// change is a Change with the hash of its name.
+// change is a Change with the hash of its name and its place among the changes.
 type change[V Digester] struct {
-	hash uint64
+	hash  uint64
+	place int
 	Change[V]
 }
 
 // sorted returns the changes in the order of entries, keeping the last of each name.
 func sorted[V Digester](changes []Change[V]) []change[V] {
 	all := make([]change[V], 0, len(changes))
-	for _, c := range changes {
-		all = append(all, change[V]{hashOf(c.Name), c})
+	for i, c := range changes {
+		all = append(all, change[V]{hashOf(c.Name), i, c})
 	}
-	slices.SortStableFunc(all, func(a, b change[V]) int {
-		return cmp.Or(cmp.Compare(a.hash, b.hash), strings.Compare(a.Name, b.Name))
+	slices.SortFunc(all, func(a, b change[V]) int {
+		if a.hash != b.hash {
+			return cmp.Compare(a.hash, b.hash)
+		}
+		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.place, b.place))
 	})
 	last := all[:0]
 	for i, c := range all {

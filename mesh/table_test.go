@@ -235,7 +235,7 @@ func TestTableOfOneHash(t *testing.T) {
 	var all []change[*item]
 	for i := range 3 * leafSize {
 		name := fmt.Sprintf("s%02d", i)
-		all = append(all, change[*item]{42, Change[*item]{Name: name, Value: itemOf(name, 80)}})
+		all = append(all, change[*item]{hash: 42, Change: Change[*item]{Name: name, Value: itemOf(name, 80)}})
 	}
 	var none *node[*item]
 	whole := none.with(0, all)

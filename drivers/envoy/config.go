@@ -77,6 +77,14 @@ func (c *changes) list(typeURL string) *[]mesh.Change[*Resource] {
 	return &c[slices.Index(types[:], typeURL)]
 }
 
+// reserve makes room for that many more changes of each of the types.
+func (c *changes) reserve(n int, types ...string) {
+	for _, typeURL := range types {
+		list := c.list(typeURL)
+		*list = slices.Grow(*list, max(n, 0))
+	}
+}
+
 // add adds the resources.
 func (c *changes) add(resources []*Resource) {
 	for _, r := range resources {

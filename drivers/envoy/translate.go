@@ -143,6 +143,8 @@ func (t *Translator) outbound(key outboundKey, outbound *mesh.Outbound) *Config 
 			config = new(Config)
 		}
 		var changed changes
+		changed.reserve(outbound.Destinations.Len()-former.Destinations.Len(), listenerType, routeType)
+		changed.reserve(outbound.Backends.Len()-former.Backends.Len(), clusterType, endpointType)
 		for change := range outbound.Destinations.Diff(former.Destinations) {
 			var made []*Resource
 			if !change.Delete {
