@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/test/race"
 )
 
 // benchmarkMesh is a mesh of HTTP services with some endpoints each.
@@ -52,6 +53,23 @@ func (m benchmarkMesh) changed(version int) *mesh.View {
 	v := m.view
 	return mesh.NewView(v.Proxy, v.Settings, v.Inbound,
 		mesh.NewOutbound(v.Outbound.Scope, v.Outbound.Destinations, v.Outbound.Backends.With(mesh.Change[*mesh.Backend]{Name: b.Name, Value: b})), v.Egress)
+}
+
+// TestTranslationAllocations bounds what translations allocate. A bound may grow with what
+// resources say, but not because something is no longer shared or measured before it is written.
+func TestTranslationAllocations(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	m := newBenchmarkMesh(100, 10)
+	if cold := testing.AllocsPerRun(20, func() { NewTranslator().Config(m.view) }); cold > 2600 {
+		t.Errorf("a cold translation of 100 services costs %.0f allocations", cold)
+	}
+	translator, i := NewTranslator(), 0
+	views := []*mesh.View{m.changed(1), m.changed(2)}
+	if warm := testing.AllocsPerRun(20, func() { translator.Config(views[i%2]); i++ }); warm > 24 {
+		t.Errorf("a changed endpoint costs %.0f allocations", warm)
+	}
 }
 
 // BenchmarkTranslate measures the translation of one proxy's View: cold, with empty

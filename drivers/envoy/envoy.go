@@ -31,16 +31,30 @@ var (
 	// variables of the container for ${NAME}.
 	//go:embed bootstrap.yaml
 	commented string
-	bootstrap = withoutComments(commented)
+	bootstrap = compact(commented)
 )
 
-// withoutComments returns YAML without the lines that are comments: each pod has a copy of it.
-func withoutComments(text string) string {
+// compact returns YAML without comments, and without line breaks after "{", "[" and ",": each pod
+// has a copy of it.
+func compact(text string) string {
 	var b strings.Builder
+	inside := false
 	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
-			b.WriteString(line)
+		trimmed := strings.TrimSpace(line)
+		if strings.HasPrefix(trimmed, "#") {
+			continue
 		}
+		if inside {
+			line = trimmed + "\n"
+		}
+		inside = strings.HasSuffix(trimmed, "{") || strings.HasSuffix(trimmed, "[") || strings.HasSuffix(trimmed, ",")
+		if inside {
+			line = strings.TrimSuffix(line, "\n")
+		}
+		if strings.HasSuffix(trimmed, ",") {
+			line += " "
+		}
+		b.WriteString(line)
 	}
 	return b.String()
 }

@@ -150,6 +150,21 @@ func asking(t testing.TB, pod []byte) (ask func(), size int) {
 	}, len(body)
 }
 
+// TestPatchSize bounds the patch of a small pod, which the API server gets for each pod that
+// starts. A bound may grow with what a patch has to say, but not by accident.
+func TestPatchSize(t *testing.T) {
+	w := ordinary()
+	r := w.injector(t).Inject(t.Context(), w.request(smallPod))
+	if r.Decision.Outcome != inject.Inject {
+		t.Fatal(r.Decision)
+	}
+	if size := len(encode(t, r.Patch)); size > 10_600 {
+		t.Errorf("the patch has %d bytes", size)
+	} else {
+		t.Logf("the patch has %d bytes", size)
+	}
+}
+
 // TestReviewAllocations bounds what the answer to a review allocates. A bound may grow with what
 // reviews do, but not because something is no longer shared by the pods of a class.
 func TestReviewAllocations(t *testing.T) {
