@@ -152,10 +152,12 @@ func TestDeltaTurns(t *testing.T) {
 			h.server.catchingUp, h.server.catchUpTime = semaphore.NewWeighted(7), tt.time
 			h.set("p", shop)
 			h.set("q", shop)
-			first, second := h.delta(t, "p"), h.delta(t, "q")
+			first := h.delta(t, "p")
 			first.subscribe(clusters)
 			r := first.next()
 			first.responses <- r
+			// A stream that is open waits for its turn before it says anything.
+			second := h.delta(t, "q")
 			second.subscribe(clusters)
 			if tt.time == time.Hour {
 				select {
