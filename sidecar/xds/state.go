@@ -194,8 +194,14 @@ func (t *typeState) resource(name string) *Resource {
 	return r
 }
 
-// maxResponseBytes limits the resources of one response, except for the first.
-const maxResponseBytes = 1 << 20
+const (
+	// maxResponseBytes limits the resources of one response, except for the first.
+	maxResponseBytes = 1 << 20
+	// maxAsking limits how many resources of one response make the client ask for others by
+	// name. It asks for all of them in one request, and package crypto/tls keeps a buffer of that
+	// size, up to 32 KiB, as long as the connection lasts.
+	maxAsking = 128
+)
 
 // additions returns the items of the next response: new and changed resources, and
 // removals that the client awaits.
@@ -233,12 +239,13 @@ func (t *typeState) additions() []item {
 		return sorted(removals)
 	}
 	sorted(items)
-	size := 0
+	size, asking := 0, 0
 	for i, item := range items {
-		if item.resource != nil {
-			size += item.resource.size
+		size += item.resource.size
+		if item.resource.Asks != "" {
+			asking++
 		}
-		if i > 0 && size > maxResponseBytes {
+		if i > 0 && (size > maxResponseBytes || asking > maxAsking) {
 			return items[:i]
 		}
 	}
