@@ -89,6 +89,10 @@ func (s *stream) subscribeAll(t *typeState, mustRespond bool, versions map[strin
 		if known && t.exceptions[name] == nil && digestOf(version) == resource.digest {
 			continue
 		}
+		if !known && t.exceptions[name] == nil {
+			t.except(name, unsent)
+			continue
+		}
 		e := t.exceptionFor(name)
 		if known {
 			e.has = digestOf(version)
@@ -106,7 +110,7 @@ func (s *stream) subscribe(t *typeState, name string, wait bool) {
 	}
 	t.unexpect(name)
 	if wait {
-		t.exceptionFor(name).awaited = true
+		t.await(name)
 	}
 }
 
@@ -125,6 +129,7 @@ func (s *stream) unsubscribe(t *typeState, name string) {
 	}
 	if e := t.exceptions[name]; e != nil {
 		if t.wildcard {
+			e = t.exceptionFor(name)
 			e.awaited = false
 			t.prune(name, e)
 		} else {

@@ -30,6 +30,8 @@ type typeState struct {
 	expected map[string]struct{}
 	// mustRespond is set if the client awaits a response even if it is empty.
 	mustRespond bool
+	// sparing is set if a response should make the client ask for at most maxAsking others.
+	sparing bool
 }
 
 // exception is the state of one resource of which a client's version differs from the
@@ -52,6 +54,17 @@ type exception struct {
 	// of the retries.
 	inFlight, retry bool
 }
+
+// The exceptions of nearly all resources of a client that has just connected: unsent ones, ones for
+// which it awaits an answer, and ones that are on their way. All clients share them, so that
+// connecting costs little memory, and they are never changed.
+var (
+	unsent  = &exception{}
+	awaited = &exception{awaited: true}
+	sending = &exception{inFlight: true}
+)
+
+func (e *exception) isShared() bool { return e == unsent || e == awaited || e == sending }
 
 // flight is an unacknowledged response.
 type flight struct {
@@ -77,16 +90,37 @@ func (t *typeState) asksFor(name string) bool {
 	return t.active && (t.wildcard || t.named(t.table, name))
 }
 
+// exceptionFor returns the exception of the resource, to be changed. Initially the client has
+// nothing.
 func (t *typeState) exceptionFor(name string) *exception {
 	e := t.exceptions[name]
-	if e == nil {
-		e = new(exception)
-		if t.exceptions == nil {
-			t.exceptions = make(map[string]*exception)
+	if e == nil || e.isShared() {
+		own := new(exception)
+		if e != nil {
+			*own = *e
 		}
-		t.exceptions[name] = e
+		e = own
+		t.except(name, e)
 	}
 	return e
+}
+
+// except makes the exception that of the resource.
+func (t *typeState) except(name string, e *exception) {
+	if t.exceptions == nil {
+		t.exceptions = make(map[string]*exception)
+	}
+	t.exceptions[name] = e
+}
+
+// await records that the client awaits an answer about the resource. Unless there is an exception
+// already, it has nothing.
+func (t *typeState) await(name string) {
+	if e := t.exceptions[name]; e == nil || e == unsent {
+		t.except(name, awaited)
+	} else if !e.awaited {
+		t.exceptionFor(name).awaited = true
+	}
 }
 
 // reserve makes room for exceptions.
@@ -135,21 +169,26 @@ func (t *typeState) retarget(next mesh.Table[*Resource]) {
 		case !asked:
 			continue
 		case e != nil:
-			e.refused, e.retry, e.uncertain = mesh.Digest{}, false, false
+			if !e.isShared() {
+				e.refused, e.retry, e.uncertain = mesh.Digest{}, false, false
+			}
 		case change.Delete && t.Quiet && !t.wildcard:
 			continue
 		case had:
-			t.exceptionFor(change.Name).has, t.exceptionFor(change.Name).was = was.digest, was
+			e = t.exceptionFor(change.Name)
+			e.has, e.was = was.digest, was
 		case t.Quiet && !t.wildcard:
 			// It may still have a version whose removal was suppressed.
 			t.exceptionFor(change.Name).has = unknownDigest
 		default:
-			t.exceptionFor(change.Name)
+			t.except(change.Name, unsent)
 		}
 	}
 	t.table, t.retries = next, nil
 	for name, e := range t.exceptions {
-		e.retry = false
+		if e.retry {
+			e.retry = false
+		}
 		if r, ok := next.Get(name); !ok && t.Quiet && !t.wildcard && !e.awaited && !e.inFlight {
 			t.forget(name)
 		} else if !ok || r.digest != e.refused {
@@ -242,7 +281,7 @@ func (t *typeState) additions() []item {
 	size, asking := 0, 0
 	for i, item := range items {
 		size += item.resource.size
-		if item.resource.Asks != "" {
+		if t.sparing && item.resource.Asks != "" {
 			asking++
 		}
 		if i > 0 && (size > maxResponseBytes || asking > maxAsking) {
@@ -288,8 +327,11 @@ func (t *typeState) markSent(nonce string, items []item) {
 	t.nonce, t.mustRespond = nonce, false
 	t.flight = &flight{nonce: nonce, items: items}
 	for _, i := range items {
-		e := t.exceptionFor(i.name)
-		e.inFlight, e.awaited, e.resend = true, false, false
+		if e := t.exceptions[i.name]; e == nil || e.isShared() {
+			t.except(i.name, sending)
+		} else {
+			e.inFlight, e.awaited, e.resend = true, false, false
+		}
 	}
 }
 
@@ -307,9 +349,14 @@ func (t *typeState) ack() []item {
 // delivered records that the client has the item.
 func (t *typeState) delivered(i item) {
 	e := t.exceptions[i.name]
-	if e == nil || !e.inFlight {
+	switch {
+	case e == nil || !e.inFlight:
+		return
+	case e == sending && t.resource(i.name) == i.resource:
+		t.forget(i.name)
 		return
 	}
+	e = t.exceptionFor(i.name)
 	e.inFlight, e.uncertain, e.has, e.was = false, false, i.digest(), i.resource
 	t.prune(i.name, e)
 }
@@ -340,7 +387,7 @@ func (t *typeState) nack(message string) {
 	}
 	if len(refused) == 1 {
 		i := refused[0]
-		e := t.exceptions[i.name]
+		e := t.exceptionFor(i.name)
 		e.inFlight, e.refused = false, i.digest()
 		if e.uncertain {
 			e.uncertain, e.has = false, e.before
@@ -352,7 +399,7 @@ func (t *typeState) nack(message string) {
 	for n, i := range refused {
 		names[n] = i.name
 		// Envoy may have applied some of the rejected resources.
-		e := t.exceptions[i.name]
+		e := t.exceptionFor(i.name)
 		if !e.uncertain {
 			e.uncertain, e.before = true, e.has
 		}

@@ -76,7 +76,8 @@ func newStream(server *Server, sotw bool, peer driver.Peer, now time.Time) *stre
 	for _, t := range server.options.Types {
 		// SotW has no way to remove resources that are subscribed to by name.
 		t.Quiet = t.Quiet || sotw && t.Named
-		s.types = append(s.types, &typeState{Type: t})
+		// In SotW each response of most types has all resources that the client should have so far.
+		s.types = append(s.types, &typeState{Type: t, sparing: !sotw})
 	}
 	return s
 }

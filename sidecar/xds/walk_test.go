@@ -427,4 +427,7 @@ func TestRandomWalk(t *testing.T) {
 			})
 		}
 	}
+	if *unsent != (exception{}) || *awaited != (exception{awaited: true}) || *sending != (exception{inFlight: true}) {
+		t.Error("an exception that all clients share has been changed")
+	}
 }
