@@ -244,17 +244,14 @@ func (s *stream) takeBatch(t *typeState, items func(*typeState) []item) *batch {
 
 // encode returns the batch as a response, and the number of resources in it.
 func (s *stream) encode(b *batch) (*response, int) {
+	if !s.sotw {
+		return deltaResponse(b.state.URL, b.nonce, b.items), len(b.items)
+	}
 	var resources []*Resource
-	var removed []string
 	for _, i := range b.items {
 		if i.resource != nil {
 			resources = append(resources, i.resource)
-		} else {
-			removed = append(removed, i.name)
 		}
-	}
-	if !s.sotw {
-		return deltaResponse(b.state.URL, b.nonce, resources, removed), len(b.items)
 	}
 	return s.encodeSotW(b, resources)
 }

@@ -71,17 +71,24 @@ func (r *response) add(b []byte) {
 	}
 }
 
-// deltaResponse encodes resources and the names of removed ones for the delta protocol.
-func deltaResponse(typeURL, nonce string, resources []*Resource, removed []string) *response {
+// deltaResponse encodes the items for the delta protocol.
+func deltaResponse(typeURL, nonce string, items []item) *response {
 	parts := 1
-	for _, resource := range resources {
-		parts += 1 + len(resource.body)
+	for _, i := range items {
+		if i.resource != nil {
+			parts += 1 + len(i.resource.body)
+		}
 	}
 	r := &response{parts: make(mem.BufferSlice, 0, parts)}
-	for _, resource := range resources {
-		entry := resource.deltaEntry()
+	var removed []string
+	for _, i := range items {
+		if i.resource == nil {
+			removed = append(removed, i.name)
+			continue
+		}
+		entry := i.resource.deltaEntry()
 		r.parts = append(r.parts, entry...)
-		r.size += entry[0].Len() + resource.size
+		r.size += entry[0].Len() + i.resource.size
 	}
 	r.add(appendTail(nil, typeURL, nonce, removed))
 	return r
