@@ -201,14 +201,14 @@ func disableMetrics(class string, s *agentspec.Spec) error {
 		s.Records = nil
 		return nil
 	case "envoy":
-		const on, off = "outrigger.records: 100\n", "outrigger.records: 0\n"
+		const on, off = "outrigger.records: 100,", "outrigger.records: 0,"
 		for i := range s.Files {
 			if strings.Contains(s.Files[i].Content, on) {
 				s.Files[i].Content = strings.Replace(s.Files[i].Content, on, off, 1)
 				return nil
 			}
 		}
-		return errors.New("Envoy's bootstrap does not say " + strings.TrimSpace(on))
+		return errors.New("Envoy's bootstrap does not say " + on)
 	}
 	return fmt.Errorf("nothing switches the metrics of class %s off", class)
 }
