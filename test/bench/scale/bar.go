@@ -150,7 +150,7 @@ func writeBars(out *strings.Builder, results []Result) {
 	results = slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return r.ControlPlane != outrigger })
 	var protocols []string
 	for _, r := range results {
-		if r.Scenario != scenarioIdle && !slices.Contains(protocols, r.Protocol) {
+		if r.Services == barServices && !slices.Contains(protocols, r.Protocol) {
 			protocols = append(protocols, r.Protocol)
 		}
 	}

@@ -45,10 +45,14 @@ var quantities = []quantity{
 // changes are the scenarios in which a change reaches proxies.
 var changes = []string{scenarioEndpoint, scenarioScale, scenarioRoute, scenarioSplit, scenarioAccess, scenarioRoll}
 
-// figuresOf returns the figures of the results, those of each mode by quantity.
+// figuresOf returns the figures of the results, those of each mode by quantity. A mode with one size
+// has none.
 func figuresOf(results []Result) []figure {
 	var figures []figure
 	for _, mode := range modes {
+		if sizesOf(results, mode) < 2 {
+			continue
+		}
 		for _, q := range quantities {
 			f := figure{mode: mode, text: q.text + " (" + strings.ToLower(titles[mode]) + ")", File: "scale-" + mode + "-" + q.name + ".svg", X: "services and proxies", Y: q.unit}
 			all := panel{Title: titles[mode]}
@@ -79,6 +83,17 @@ func figuresOf(results []Result) []figure {
 		}
 	}
 	return figures
+}
+
+// sizesOf returns how many numbers of services the mode was measured with.
+func sizesOf(results []Result, mode string) int {
+	sizes := make(map[int]bool)
+	for _, r := range results {
+		if r.Mode == mode && r.Services > 0 {
+			sizes[r.Services] = true
+		}
+	}
+	return len(sizes)
 }
 
 // by names the control plane and the clients of a result.

@@ -61,7 +61,10 @@ func TestPage(t *testing.T) {
 		of(modePolicy, scenarioEndpoint, func(r *Result) {
 			r.Median, r.Max, r.CPU, r.Bytes = 20*time.Millisecond, time.Second, time.Millisecond, 100
 		}),
+		of(modePolicy, scenarioEndpoint, func(r *Result) { r.Services, r.Median, r.CPU = 100, time.Millisecond, time.Millisecond }),
 		of(modePolicy, scenarioEndpoint, func(r *Result) { r.ControlPlane, r.Failed = istiod, "no | answer\nat all" }),
+		// One size is no curve.
+		of(modePermissive, scenarioEndpoint, func(r *Result) { r.Median = time.Millisecond }),
 	}}
 	if err := os.Mkdir(filepath.Join(dir, "images"), 0o755); err != nil {
 		t.Fatal(err)
@@ -98,6 +101,9 @@ func TestPage(t *testing.T) {
 		if err != nil || !strings.Contains(string(svg), "outrigger, delta") {
 			t.Errorf("the plot of %s: %v, %d bytes", quantity, err, len(svg))
 		}
+	}
+	if strings.Contains(text, "images/scale-permissive") {
+		t.Error("there is a plot of a mode with one size")
 	}
 	if t.Failed() {
 		t.Log(text)
