@@ -208,7 +208,7 @@ func disableMetrics(class string, s *agentspec.Spec) error {
 				return nil
 			}
 		}
-		return errors.New("Envoy's bootstrap does not say " + on)
+		return errors.New("the bootstrap of Envoy does not say " + on)
 	}
 	return fmt.Errorf("nothing switches the metrics of class %s off", class)
 }
