@@ -30,8 +30,9 @@ type Resource struct {
 	// their length.
 	body [][]byte
 	size int
-	// entry is the field of a delta response with the resource; nil until first sent.
-	entry atomic.Pointer[mem.BufferSlice]
+	// entry is the field of a delta response with the resource, in one piece, which is cheaper
+	// to send to many than parts; nil until first sent.
+	entry atomic.Pointer[mem.Buffer]
 }
 
 // NewResource returns a resource. The digest identifies its content: resources with
@@ -124,23 +125,22 @@ func (r *Resource) anySize() int {
 }
 
 // deltaEntry returns the field of a delta response that holds the resource.
-func (r *Resource) deltaEntry() mem.BufferSlice {
+func (r *Resource) deltaEntry() mem.Buffer {
 	if entry := r.entry.Load(); entry != nil {
 		return *entry
 	}
 	version, name := r.version(), strings.ToValidUTF8(r.Name, "?")
 	size := 3 + protowire.SizeBytes(len(name)) + protowire.SizeBytes(len(version)) + protowire.SizeBytes(r.anySize())
-	entry := make([]byte, 0, size-r.size+12)
+	entry := make([]byte, 0, size+12)
 	entry = protowire.AppendTag(entry, responseResources, protowire.BytesType)
 	entry = protowire.AppendVarint(entry, uint64(size))
 	entry = protowire.AppendString(protowire.AppendTag(entry, resourceName, protowire.BytesType), name)
 	entry = protowire.AppendString(protowire.AppendTag(entry, resourceVersion, protowire.BytesType), version)
 	entry = r.appendAny(entry, resourceResource)
-	parts := make(mem.BufferSlice, 0, 1+len(r.body))
-	parts = append(parts, mem.SliceBuffer(entry))
 	for _, part := range r.body {
-		parts = append(parts, mem.SliceBuffer(part))
+		entry = append(entry, part...)
 	}
-	r.entry.Store(&parts)
-	return parts
+	var buffer mem.Buffer = mem.SliceBuffer(entry)
+	r.entry.Store(&buffer)
+	return buffer
 }

@@ -22,6 +22,9 @@ type typeState struct {
 	// retries are groups of names, each to be sent in a response of its own before
 	// anything else.
 	retries [][]string
+	// found are the items that remain of what additions found for several responses, in their
+	// order. They are of the table.
+	found []item
 	// flight is the unacknowledged response.
 	flight *flight
 	// nonce is that of the last response.
@@ -70,6 +73,8 @@ func (e *exception) isShared() bool { return e == unsent || e == awaited || e ==
 type flight struct {
 	nonce string
 	items []item
+	// late is set once the client should have another table than when the response was sent.
+	late bool
 }
 
 // item is a resource in a response; a nil resource is a removal.
@@ -184,7 +189,10 @@ func (t *typeState) retarget(next mesh.Table[*Resource]) {
 			t.except(change.Name, unsent)
 		}
 	}
-	t.table, t.retries = next, nil
+	t.table, t.retries, t.found = next, nil, nil
+	if t.flight != nil {
+		t.flight.late = true
+	}
 	for name, e := range t.exceptions {
 		if e.retry {
 			e.retry = false
@@ -261,34 +269,72 @@ func (t *typeState) additions() []item {
 			return items
 		}
 	}
-	var items, removals []item
+	if items := t.takeFound(); len(items) > 0 {
+		return items
+	}
+	found, removals := t.find()
+	if len(removals) > 0 {
+		// They are sent alone, so that a bad resource cannot block them.
+		return removals
+	}
+	t.found = found
+	return t.takeFound()
+}
+
+// takeFound returns the items of the next response from what was found before.
+func (t *typeState) takeFound() []item {
+	found, n := t.found, 0
+	t.found = nil
+	size, asking := 0, 0
+	for k, i := range found {
+		// The client may have unsubscribed from it since it was found.
+		if e := t.exceptions[i.name]; e == nil || e.action(i.resource) != send {
+			continue
+		}
+		size += i.resource.size
+		if t.sparing && i.resource.Asks != "" {
+			asking++
+		}
+		if n > 0 && (size > maxResponseBytes || asking > maxAsking) {
+			t.found = found[k:]
+			break
+		}
+		found[n] = i
+		n++
+	}
+	return found[:n:n]
+}
+
+// find returns all new and changed resources, and the removals that the client awaits, in an
+// order that depends only on what they are: by name, unless they are many.
+func (t *typeState) find() (items, removals []item) {
+	if n := len(t.exceptions); n > 64 && n > t.table.Len()/2 {
+		// Most proxies that connect lack everything. Going through the table is then cheaper
+		// than sorting.
+		items = make([]item, 0, len(t.exceptions))
+		seen := 0
+		for name, r := range t.table.All() {
+			if e := t.exceptions[name]; e != nil {
+				seen++
+				if e.action(r) == send {
+					items = append(items, item{name, r})
+				}
+			}
+		}
+		if seen == len(t.exceptions) {
+			return items, nil
+		}
+		items = items[:0]
+	}
 	for name, e := range t.exceptions {
 		switch r := t.resource(name); {
 		case e.action(r) == send:
-			if items == nil {
-				items = make([]item, 0, len(t.exceptions))
-			}
 			items = append(items, item{name, r})
 		case e.awaited && e.action(r) == remove:
 			removals = append(removals, item{name: name})
 		}
 	}
-	if len(removals) > 0 {
-		// They are sent alone, so that a bad resource cannot block them.
-		return sorted(removals)
-	}
-	sorted(items)
-	size, asking := 0, 0
-	for i, item := range items {
-		size += item.resource.size
-		if t.sparing && item.resource.Asks != "" {
-			asking++
-		}
-		if i > 0 && (size > maxResponseBytes || asking > maxAsking) {
-			return items[:i]
-		}
-	}
-	return items
+	return sorted(items), sorted(removals)
 }
 
 // removals returns the removals of the next response.
@@ -338,21 +384,21 @@ func (t *typeState) markSent(nonce string, items []item) {
 // ack records that the client has accepted the response in flight, and returns its
 // items.
 func (t *typeState) ack() []item {
-	items := t.flight.items
+	f := t.flight
 	t.flight = nil
-	for _, i := range items {
-		t.delivered(i)
+	for _, i := range f.items {
+		t.delivered(i, f.late)
 	}
-	return items
+	return f.items
 }
 
-// delivered records that the client has the item.
-func (t *typeState) delivered(i item) {
+// delivered records that the client has the item, of a response that may be late.
+func (t *typeState) delivered(i item, late bool) {
 	e := t.exceptions[i.name]
 	switch {
 	case e == nil || !e.inFlight:
 		return
-	case e == sending && t.resource(i.name) == i.resource:
+	case e == sending && (!late || t.resource(i.name) == i.resource):
 		t.forget(i.name)
 		return
 	}
@@ -372,15 +418,15 @@ func (t *typeState) delivered(i item) {
 // response that it cannot decode. It ignores resources that it has already applied when
 // they are sent again.
 func (t *typeState) nack(message string) {
-	items := t.flight.items
+	f := t.flight
 	t.flight = nil
 	var refused []item
-	for _, i := range items {
+	for _, i := range f.items {
 		e := t.exceptions[i.name]
 		switch {
 		case i.resource == nil:
 			// There is no other way to send a removal.
-			t.delivered(i)
+			t.delivered(i, f.late)
 		case e != nil && e.inFlight:
 			refused = append(refused, i)
 		}

@@ -294,12 +294,14 @@ func (s *stream) receive(r request, now time.Time) error {
 // handleAnswer records whether the client accepted the response in flight.
 func (s *stream) handleAnswer(t *typeState, r request) {
 	if r.refusal == nil {
+		var asked []string
 		for _, i := range t.ack() {
 			delete(s.refusals, reference{t.URL, i.name})
 			if i.resource != nil && i.resource.Asks != "" {
-				s.expectRequest(t.Asks, i.resource.Asks)
+				asked = append(asked, i.resource.Asks)
 			}
 		}
+		s.expectRequests(t.Asks, asked)
 		return
 	}
 	message := beginning(r.refusal.GetMessage(), maxMessageBytes)
@@ -322,15 +324,18 @@ func (s *stream) handleAnswer(t *typeState, r request) {
 	}
 }
 
-// expectRequest delays held types until the client has subscribed to the resource.
-func (s *stream) expectRequest(typeURL, name string) {
+// expectRequests delays held types until the client has subscribed to the resources.
+func (s *stream) expectRequests(typeURL string, names []string) {
 	for _, t := range s.types {
-		if t.URL != typeURL || t.asksFor(name) {
+		if t.URL != typeURL {
 			continue
 		}
-		if _, ok := t.table.Get(name); ok {
+		for _, name := range names {
+			if t.asksFor(name) || t.resource(name) == nil {
+				continue
+			}
 			if t.expected == nil {
-				t.expected = make(map[string]struct{})
+				t.expected = make(map[string]struct{}, len(names))
 			}
 			t.expected[name] = struct{}{}
 		}

@@ -73,13 +73,7 @@ func (r *response) add(b []byte) {
 
 // deltaResponse encodes the items for the delta protocol.
 func deltaResponse(typeURL, nonce string, items []item) *response {
-	parts := 1
-	for _, i := range items {
-		if i.resource != nil {
-			parts += 1 + len(i.resource.body)
-		}
-	}
-	r := &response{parts: make(mem.BufferSlice, 0, parts)}
+	r := &response{parts: make(mem.BufferSlice, 0, len(items)+1)}
 	var removed []string
 	for _, i := range items {
 		if i.resource == nil {
@@ -87,8 +81,8 @@ func deltaResponse(typeURL, nonce string, items []item) *response {
 			continue
 		}
 		entry := i.resource.deltaEntry()
-		r.parts = append(r.parts, entry...)
-		r.size += entry[0].Len() + i.resource.size
+		r.parts = append(r.parts, entry)
+		r.size += entry.Len()
 	}
 	r.add(appendTail(nil, typeURL, nonce, removed))
 	return r
