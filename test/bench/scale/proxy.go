@@ -99,28 +99,37 @@ func (c *proxy) connect(ctx context.Context) error {
 		}
 	}
 	for {
-		var f frame
-		if err := stream.RecvMsg(&f); err != nil {
+		f := frames.Get().(*frame)
+		if err := stream.RecvMsg(f); err != nil {
 			return err
 		}
-		r, err := parseResponse(f, c.sotw())
-		if err != nil {
+		if err := c.read(stream, *f); err != nil {
 			return err
 		}
-		s := c.of(r.typeURL)
-		if s == nil {
-			return status.Errorf(codes.InvalidArgument, "a response of type %s was not asked for", r.typeURL)
-		}
-		resent, err := c.apply(stream, s, r)
-		if err != nil {
-			return err
-		}
-		c.fleet.received(len(f), len(r.resources)+len(r.removed), resent)
-		c.expect(f)
-		if c.complete() {
-			c.nowServed()
-		}
+		frames.Put(f)
 	}
+}
+
+// read processes a response.
+func (c *proxy) read(stream grpc.ClientStream, f frame) error {
+	r, err := parseResponse(f, c.sotw())
+	if err != nil {
+		return err
+	}
+	s := c.of(r.typeURL)
+	if s == nil {
+		return status.Errorf(codes.InvalidArgument, "a response of type %s was not asked for", r.typeURL)
+	}
+	resent, err := c.apply(stream, s, r)
+	if err != nil {
+		return err
+	}
+	c.fleet.received(len(f), len(r.resources)+len(r.removed), resent)
+	c.expect(f)
+	if c.complete() {
+		c.nowServed()
+	}
+	return nil
 }
 
 // forgetOne forgets the version of one cluster. A server that has nothing new for a proxy that

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -13,6 +15,9 @@ import (
 // frame is a received message that has not been decoded. Decoding every resource in a
 // thousand clients would cost more than what is measured.
 type frame []byte
+
+// frames are frames that nobody reads any more, whose memory is used again.
+var frames = sync.Pool{New: func() any { return new(frame) }}
 
 // codec sends messages of protobuf and frames, and receives frames.
 type codec struct{}
@@ -30,7 +35,8 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch to := v.(type) {
 	case *frame:
-		*to = data.Materialize()
+		*to = slices.Grow((*to)[:0], data.Len())[:data.Len()]
+		data.CopyTo(*to)
 		return nil
 	case proto.Message:
 		return proto.Unmarshal(data.Materialize(), to)
@@ -39,7 +45,7 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 // response is what a client needs from a DeltaDiscoveryResponse or a DiscoveryResponse.
-// Names and values are parts of the frame.
+// The values of its resources are parts of the frame.
 type response struct {
 	typeURL, nonce, version string
 	resources               []resource
