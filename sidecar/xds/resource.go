@@ -30,9 +30,11 @@ type Resource struct {
 	// their length.
 	body [][]byte
 	size int
-	// entry is the field of a delta response with the resource, in one piece, which is cheaper
-	// to send to many than parts; nil until first sent.
+	// entry is the field of a delta response with the resource, in one piece. That is cheaper
+	// to send than parts, but takes memory, so it is made only for the second client that
+	// gets the resource: most of those that nobody shares are sent once.
 	entry atomic.Pointer[mem.Buffer]
+	sent  atomic.Bool
 }
 
 // NewResource returns a resource. The digest identifies its content: resources with
@@ -124,23 +126,36 @@ func (r *Resource) anySize() int {
 	return 2 + protowire.SizeBytes(len(r.TypeURL)) + protowire.SizeBytes(r.size)
 }
 
-// deltaEntry returns the field of a delta response that holds the resource.
-func (r *Resource) deltaEntry() mem.Buffer {
+// appendEntry appends the field of a delta response that holds the resource, and returns its
+// length too.
+func (r *Resource) appendEntry(parts mem.BufferSlice) (mem.BufferSlice, int) {
 	if entry := r.entry.Load(); entry != nil {
-		return *entry
+		return append(parts, *entry), (*entry).Len()
 	}
 	version, name := r.version(), strings.ToValidUTF8(r.Name, "?")
 	size := 3 + protowire.SizeBytes(len(name)) + protowire.SizeBytes(len(version)) + protowire.SizeBytes(r.anySize())
-	entry := make([]byte, 0, size+12)
+	whole := r.sent.Swap(true)
+	room := size + 12
+	if !whole {
+		room -= r.size
+	}
+	entry := make([]byte, 0, room)
 	entry = protowire.AppendTag(entry, responseResources, protowire.BytesType)
 	entry = protowire.AppendVarint(entry, uint64(size))
 	entry = protowire.AppendString(protowire.AppendTag(entry, resourceName, protowire.BytesType), name)
 	entry = protowire.AppendString(protowire.AppendTag(entry, resourceVersion, protowire.BytesType), version)
 	entry = r.appendAny(entry, resourceResource)
+	if !whole {
+		parts = append(parts, mem.SliceBuffer(entry))
+		for _, part := range r.body {
+			parts = append(parts, mem.SliceBuffer(part))
+		}
+		return parts, len(entry) + r.size
+	}
 	for _, part := range r.body {
 		entry = append(entry, part...)
 	}
 	var buffer mem.Buffer = mem.SliceBuffer(entry)
 	r.entry.Store(&buffer)
-	return buffer
+	return append(parts, buffer), len(entry)
 }

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -33,9 +34,27 @@ type typeState struct {
 	expected map[string]struct{}
 	// mustRespond is set if the client awaits a response even if it is empty.
 	mustRespond bool
-	// sparing is set if a response should make the client ask for at most maxAsking others.
-	sparing bool
+	limits      limits
 }
+
+// limits are those of the responses of a type.
+type limits struct {
+	// bytes limits the resources of one response, except for the first.
+	bytes int
+	// asking limits how many resources of one response make the client ask for others by
+	// name. It asks for all of them in one request, and package crypto/tls keeps a buffer of that
+	// size, up to 32 KiB, as long as the connection lasts.
+	asking int
+	// few is up to how many resources are sent in the order of their names.
+	few int
+}
+
+// The state of the world has no limit of asking, because most of its responses have all
+// resources that the client should have so far.
+var (
+	deltaLimits = limits{bytes: 1 << 20, asking: 128, few: 64}
+	sotwLimits  = limits{bytes: 1 << 20, asking: math.MaxInt, few: 64}
+)
 
 // exception is the state of one resource of which a client's version differs from the
 // table's.
@@ -241,15 +260,6 @@ func (t *typeState) resource(name string) *Resource {
 	return r
 }
 
-const (
-	// maxResponseBytes limits the resources of one response, except for the first.
-	maxResponseBytes = 1 << 20
-	// maxAsking limits how many resources of one response make the client ask for others by
-	// name. It asks for all of them in one request, and package crypto/tls keeps a buffer of that
-	// size, up to 32 KiB, as long as the connection lasts.
-	maxAsking = 128
-)
-
 // additions returns the items of the next response: new and changed resources, and
 // removals that the client awaits.
 func (t *typeState) additions() []item {
@@ -292,10 +302,10 @@ func (t *typeState) takeFound() []item {
 			continue
 		}
 		size += i.resource.size
-		if t.sparing && i.resource.Asks != "" {
+		if i.resource.Asks != "" {
 			asking++
 		}
-		if n > 0 && (size > maxResponseBytes || asking > maxAsking) {
+		if n > 0 && (size > t.limits.bytes || asking > t.limits.asking) {
 			t.found = found[k:]
 			break
 		}
@@ -308,7 +318,7 @@ func (t *typeState) takeFound() []item {
 // find returns all new and changed resources, and the removals that the client awaits, in an
 // order that depends only on what they are: by name, unless they are many.
 func (t *typeState) find() (items, removals []item) {
-	if n := len(t.exceptions); n > 64 && n > t.table.Len()/2 {
+	if n := len(t.exceptions); n > t.limits.few && n > t.table.Len()/2 {
 		// Most proxies that connect lack everything. Going through the table is then cheaper
 		// than sorting.
 		items = make([]item, 0, len(t.exceptions))

@@ -73,11 +73,14 @@ func newStream(server *Server, sotw bool, peer driver.Peer, now time.Time) *stre
 		server: server, sotw: sotw, peer: peer, began: now,
 		wake: make(chan struct{}, 1), end: make(chan error, 1), lastActivity: now, lastSync: now,
 	}
+	limits := deltaLimits
+	if sotw {
+		limits = sotwLimits
+	}
 	for _, t := range server.options.Types {
 		// SotW has no way to remove resources that are subscribed to by name.
 		t.Quiet = t.Quiet || sotw && t.Named
-		// In SotW each response of most types has all resources that the client should have so far.
-		s.types = append(s.types, &typeState{Type: t, sparing: !sotw})
+		s.types = append(s.types, &typeState{Type: t, limits: limits})
 	}
 	return s
 }

@@ -2,8 +2,12 @@ package xds
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -77,5 +81,44 @@ func TestSubscriptionIsSmall(t *testing.T) {
 	state.compact(state.table)
 	if len(state.diff) != 1 || !state.inverse {
 		t.Errorf("%d names are kept", len(state.diff))
+	}
+}
+
+// TestUnsubscribedIsNotSent unsubscribes from resources that several responses would bring.
+func TestUnsubscribedIsNotSent(t *testing.T) {
+	content := map[string]string{}
+	for i := range 9 {
+		content[fmt.Sprintf("e%d", i)] = "1"
+	}
+	e := &typeState{Type: Type{URL: endpoints, Named: true}, active: true, limits: limits{bytes: 1, asking: 1, few: 4}}
+	e.retarget(state{endpoints: content}.config(nil)[2])
+	s := &stream{types: []*typeState{e}}
+	for name := range content {
+		s.subscribe(e, name, true)
+	}
+	var got []string
+	for n := 0; ; n++ {
+		items := e.additions()
+		if len(items) == 0 {
+			break
+		}
+		e.markSent(fmt.Sprint(n), items)
+		for _, i := range items {
+			got = append(got, i.name)
+		}
+		if n == 1 {
+			// They are still to be sent, in whatever order.
+			for name := range content {
+				if !slices.Contains(got, name) && len(content) > 6 {
+					s.unsubscribe(e, name)
+					delete(content, name)
+				}
+			}
+		}
+		e.ack()
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(content)), got); diff != "" {
+		t.Errorf("sent (-want +got):\n%s", diff)
 	}
 }

@@ -63,6 +63,9 @@ type walker struct {
 	server *Server
 	sotw   bool
 	stream *stream
+	// slow is set if it may take too long on this stream. Then it gets the next View before it has
+	// answered, and perhaps a resource again that it has.
+	slow bool
 
 	// has and versions are the contents and versions that it runs.
 	has, versions map[string]map[string]string
@@ -98,7 +101,11 @@ func newWalker(t *testing.T, seed uint64, sotw bool) *walker {
 // connect opens a stream with the current View.
 func (w *walker) connect() {
 	w.stream = newStream(w.server, w.sotw, driver.Peer{ProxyUID: "p", Identity: proxyOf("p").Identity}, time.Now())
-	w.stream.conn = w.core.connection()
+	w.stream.conn, w.slow = w.core.connection(), w.random.IntN(3) == 0
+	for t := range w.stream.all {
+		// So few resources need several responses only if these are small.
+		t.limits = limits{bytes: 20 + w.random.IntN(100), asking: 1 + w.random.IntN(4), few: w.random.IntN(8)}
+	}
 	view, _ := w.core.View("p")
 	w.stream.retarget(view, w.core.translate(view), time.Time{})
 	w.uncertain = map[string]bool{}
@@ -192,7 +199,10 @@ func (w *walker) sent(m message) {
 		return
 	}
 	for name, version := range m.versions {
-		if w.versions[m.typeURL][name] == version && !w.uncertain[m.typeURL+name] {
+		if !w.asks(m.typeURL, name) {
+			w.t.Fatalf("%s %s is sent, but not asked for", shortType(m.typeURL), name)
+		}
+		if w.versions[m.typeURL][name] == version && !w.uncertain[m.typeURL+name] && !w.slow {
 			w.t.Fatalf("unchanged %s %s is sent again", shortType(m.typeURL), name)
 		}
 	}
@@ -410,6 +420,7 @@ func TestRandomWalk(t *testing.T) {
 					for range w.random.IntN(12) {
 						switch w.random.IntN(8) {
 						case 0, 1, 2:
+							w.stream.timedOut = w.slow && w.random.IntN(2) == 0
 							w.change()
 						case 3:
 							w.follow(walkTypes[1+2*w.random.IntN(2)])

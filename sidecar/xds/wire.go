@@ -80,9 +80,9 @@ func deltaResponse(typeURL, nonce string, items []item) *response {
 			removed = append(removed, i.name)
 			continue
 		}
-		entry := i.resource.deltaEntry()
-		r.parts = append(r.parts, entry)
-		r.size += entry.Len()
+		var size int
+		r.parts, size = i.resource.appendEntry(r.parts)
+		r.size += size
 	}
 	r.add(appendTail(nil, typeURL, nonce, removed))
 	return r
