@@ -134,9 +134,10 @@ func (n *node[V]) get(hash uint64, name string) (V, bool) {
 		n = n.children[digitOf(hash, depth)]
 	}
 	if n != nil {
-		i, found := slices.BinarySearchFunc(n.entries, hash, func(e entry[V], hash uint64) int { return e.compare(hash, name) })
-		if found {
-			return n.entries[i].value, true
+		for i := range n.entries {
+			if e := &n.entries[i]; e.hash == hash && e.name == name {
+				return e.value, true
+			}
 		}
 	}
 	var none V
