@@ -45,6 +45,7 @@ func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 		s.unsubscribe(t, name)
 	}
 	t.reserve(len(r.subscribe) - len(r.initial))
+	t.subscription.reserve(len(r.subscribe))
 	for _, name := range r.subscribe {
 		name = t.keep(name)
 		switch version, ok := r.initial[name]; {

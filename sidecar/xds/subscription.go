@@ -31,6 +31,13 @@ func (s *subscription) named(table mesh.Table[*Resource], name string) bool {
 	return exists != differs
 }
 
+// reserve makes room for n more names.
+func (s *subscription) reserve(n int) {
+	if s.diff == nil && n > minCompact {
+		s.diff = make(map[string]struct{}, n)
+	}
+}
+
 // toggle subscribes to the name or, if it is subscribed to, unsubscribes from it.
 func (s *subscription) toggle(name string) {
 	if _, ok := s.diff[name]; ok {

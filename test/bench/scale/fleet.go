@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unique"
 )
 
 // Pod is a pod whose proxy the fleet simulates.
@@ -111,6 +110,7 @@ type Report struct {
 type fleet struct {
 	Setup
 	subjects *subjects
+	texts    texts
 	clients  []*sidecar
 	expected atomic.Pointer[expectation]
 	numbers  int64
@@ -149,7 +149,7 @@ func runFleet(in io.Reader, out io.Writer) error {
 	debug.SetGCPercent(400)
 	decoder := json.NewDecoder(bufio.NewReader(in))
 	encoder := json.NewEncoder(out)
-	f := &fleet{subjects: newSubjects(), changed: make(chan struct{})}
+	f := &fleet{subjects: newSubjects(), texts: texts{of: make(map[string]string)}, changed: make(chan struct{})}
 	if err := decoder.Decode(&f.Setup); err != nil {
 		return err
 	}
@@ -313,6 +313,3 @@ func (f *fleet) received(bytes, resources, resent int) {
 	f.bytes.Add(int64(bytes))
 	f.resent.Add(int64(resent))
 }
-
-// intern returns one copy of equal strings.
-func (f *fleet) intern(text string) string { return unique.Make(text).Value() }

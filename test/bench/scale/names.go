@@ -21,6 +21,27 @@ type subject struct {
 	refers []string
 }
 
+// texts has one copy of each name and version. Clients have most of them in common, and keep them
+// as long as they run.
+type texts struct {
+	mu sync.RWMutex
+	of map[string]string
+}
+
+// get returns the text as a string.
+func (t *texts) get(text []byte) string {
+	t.mu.RLock()
+	found, ok := t.of[string(text)]
+	t.mu.RUnlock()
+	if !ok {
+		found = string(text)
+		t.mu.Lock()
+		t.of[found] = found
+		t.mu.Unlock()
+	}
+	return found
+}
+
 // subjects remembers subjects, because most proxies have the same resources.
 type subjects struct {
 	seed maphash.Seed

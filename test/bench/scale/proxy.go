@@ -112,7 +112,7 @@ func (c *proxy) connect(ctx context.Context) error {
 
 // read processes a response.
 func (c *proxy) read(stream grpc.ClientStream, f frame) error {
-	r, err := parseResponse(f, c.sotw())
+	r, err := c.fleet.texts.parseResponse(f, c.sotw())
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (c *proxy) apply(stream grpc.ClientStream, s *subscription, r *response) (i
 		if _, had := s.has[name]; had && (s != c.clusters || name != c.forgotten) {
 			resent++
 		}
-		s.has[c.fleet.intern(name)] = c.fleet.intern(resource.version)
+		s.has[name] = resource.version
 	}
 	for _, name := range gone {
 		if !kept[name] {

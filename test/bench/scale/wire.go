@@ -75,20 +75,20 @@ const (
 	anyValue = 2
 )
 
-func parseResponse(data frame, sotw bool) (*response, error) {
+func (t *texts) parseResponse(data frame, sotw bool) (*response, error) {
 	var r response
 	err := protofield.Each(data, func(number protowire.Number, value []byte) error {
 		switch number {
 		case fieldVersion:
 			r.version = string(value)
 		case fieldTypeURL:
-			r.typeURL = string(value)
+			r.typeURL = t.get(value)
 		case fieldNonce:
 			r.nonce = string(value)
 		case fieldRemoved:
-			r.removed = append(r.removed, string(value))
+			r.removed = append(r.removed, t.get(value))
 		case fieldResources:
-			parsed, err := parseResource(value, sotw)
+			parsed, err := t.parseResource(value, sotw)
 			r.resources = append(r.resources, parsed)
 			return err
 		}
@@ -97,7 +97,7 @@ func parseResponse(data frame, sotw bool) (*response, error) {
 	return &r, err
 }
 
-func parseResource(data []byte, sotw bool) (resource, error) {
+func (t *texts) parseResource(data []byte, sotw bool) (resource, error) {
 	var r resource
 	if sotw {
 		return r, protofield.Each(data, func(number protowire.Number, value []byte) error {
@@ -110,9 +110,9 @@ func parseResource(data []byte, sotw bool) (resource, error) {
 	return r, protofield.Each(data, func(number protowire.Number, value []byte) error {
 		switch number {
 		case resourceName:
-			r.name = string(value)
+			r.name = t.get(value)
 		case resourceVersion:
-			r.version = string(value)
+			r.version = t.get(value)
 		case resourceValue:
 			return protofield.Each(value, func(number protowire.Number, value []byte) error {
 				if number == anyValue {
