@@ -145,8 +145,10 @@ func (e *expectation) met(at time.Time) {
 
 // runFleet reads a Setup and then Orders from the input, one JSON value each, until it ends.
 func runFleet(in io.Reader, out io.Writer) error {
-	// Collecting the garbage of all clients in one process is work that no proxy has.
+	// Collecting the garbage of all clients in one process is work that no proxy has. Three
+	// thousand proxies of a permissive mesh would fill the machine's memory with it, though.
 	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(8 << 30)
 	decoder := json.NewDecoder(bufio.NewReader(in))
 	encoder := json.NewEncoder(out)
 	f := &fleet{subjects: newSubjects(), texts: texts{of: make(map[string]string)}, changed: make(chan struct{})}
