@@ -30,7 +30,9 @@ type Setup struct {
 	Protocol string
 	// Istio says that clients are sidecars of Istio, and that istiod signs their certificates.
 	Istio bool
-	Pods  []Pod
+	// Visible is how many services each client sees.
+	Visible int
+	Pods    []Pod
 }
 
 // The protocols by which proxies get their configuration.

@@ -73,6 +73,14 @@ func withGround(ctx context.Context, o *options, mode string, services int, do f
 	return do(g)
 }
 
+// visible is how many services each proxy sees.
+func (g *ground) visible() int {
+	if g.mode == modePermissive {
+		return g.city.services
+	}
+	return len(calleesOf(0, g.city.services))
+}
+
 // protocols returns those that are measured with a control plane.
 func (o *options) protocols(p *plane) []string {
 	if p.name == istiod {
@@ -118,7 +126,7 @@ func (g *ground) withMesh(ctx context.Context, p *plane, protocol string, proxie
 		return err
 	}
 	setup, class := p.setup, "envoy"
-	setup.Protocol = protocol
+	setup.Protocol, setup.Visible = protocol, g.visible()
 	if protocol == protocolFiles {
 		setup.Config, class = p.files, "pipy"
 	}
