@@ -21,6 +21,9 @@ if [ -z "${KUBECONFIG:-}" ]; then
 		export KUBECONFIG
 		local dir=${KUBECONFIG%/*}
 		export KUBECTL=$dir/bin/kubectl E2E_NODE=$PWD/bin/cluster E2E_CNI_CONF=$dir/config/cni E2E_CNI_BIN=$dir/bin
+		# kubectl remembers for six hours what the server at an address serves, and the next
+		# cluster there may be of another release.
+		export KUBECACHEDIR=$dir/cache
 		cluster load "$PWD/dist/images"
 		export E2E_CLASSES=
 		local program
