@@ -29,6 +29,7 @@ var bars = []bar{
 	{"the same: CPU with the most services, against that with the fewest", "1.5 times", flat},
 	{"memory of a connected proxy, by policy", "48 KiB", atMost(modePolicy, scenarioMemory, func(r *Result) int64 { return r.Held }, 48<<10)},
 	{"memory of a connected proxy, permissive", "48 KiB", atMost(modePermissive, scenarioMemory, func(r *Result) int64 { return r.Held }, 48<<10)},
+	{"by policy: anonymous memory when all proxies have connected", "300 MiB", atMost(modePolicy, scenarioConnect, anonymousOf, 300<<20)},
 	{"permissive: anonymous memory when all proxies have connected", "300 MiB", atMost(modePermissive, scenarioConnect, anonymousOf, 300<<20)},
 	{"permissive: the same after all changes", "300 MiB", atMost(modePermissive, scenarioRoll, anonymousOf, 300<<20)},
 	{"an idle controller: anonymous memory", "40 MiB", idleMemory},
