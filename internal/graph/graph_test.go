@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -172,6 +173,32 @@ func TestIndexKeepsWhatWasRead(t *testing.T) {
 	}
 	if diff := gocmp.Diff([]string{"1", "3", "4"}, lists[len(lists)-1]); diff != "" {
 		t.Errorf("the list that was read last (-want +got):\n%s", diff)
+	}
+}
+
+// TestIndexCopiesOnlyWhatWasRead checks that a key with thousands of entries, as there are when a
+// mesh is read for the first time, does not copy all of them for each.
+func TestIndexCopiesOnlyWhatWasRead(t *testing.T) {
+	b := newBench()
+	NewIndex(b.in, strings.Compare, words)
+	value := of("red")
+	keys := make([]string, 8<<10)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%05d", i)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, key := range keys {
+		b.in.Set(key, value)
+	}
+	for _, key := range keys[1:] {
+		b.in.Delete(key)
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / uint64(len(keys)); each > 4<<10 {
+		t.Errorf("an entry costs %d bytes", each)
+	} else {
+		t.Logf("%d bytes an entry", each)
 	}
 }
 

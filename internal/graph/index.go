@@ -20,6 +20,8 @@ type listing[E any] struct {
 	node
 	entries []E
 	counts  []int
+	// lent is set once somebody may hold the slice of the entries, which must not change then.
+	lent bool
 }
 
 // NewIndex returns an Index of the Input. For each value, entries yields the keys and
@@ -46,6 +48,7 @@ func NewIndex[K comparable, V mesh.Digester, IK comparable, E any](in *Input[K, 
 func (x *Index[K, E]) Get(r *Reader, key K) []E {
 	l := x.listing(key)
 	r.read(&l.node)
+	l.lent = true
 	return l.entries
 }
 
@@ -53,6 +56,7 @@ func (x *Index[K, E]) Get(r *Reader, key K) []E {
 // caller must not change them.
 func (x *Index[K, E]) Current(key K) []E {
 	if l := x.slots[key]; l != nil {
+		l.lent = true
 		return l.entries
 	}
 	return nil
@@ -79,8 +83,11 @@ func (x *Index[K, E]) add(key K, e E) {
 		l.counts[i]++
 		return
 	}
-	// Readers may hold the former slice.
-	l.entries = slices.Insert(slices.Clone(l.entries), i, e)
+	if l.lent {
+		// Without room, Insert makes another slice.
+		l.entries, l.lent = slices.Clip(l.entries), false
+	}
+	l.entries = slices.Insert(l.entries, i, e)
 	l.counts = slices.Insert(l.counts, i, 1)
 	x.graph.touch(&l.node)
 }
@@ -94,7 +101,10 @@ func (x *Index[K, E]) remove(key K, e E) {
 	if l.counts[i]--; l.counts[i] > 0 {
 		return
 	}
-	l.entries = slices.Delete(slices.Clone(l.entries), i, i+1)
+	if l.lent {
+		l.entries, l.lent = slices.Clone(l.entries), false
+	}
+	l.entries = slices.Delete(l.entries, i, i+1)
 	l.counts = slices.Delete(l.counts, i, i+1)
 	x.graph.touch(&l.node)
 	if len(l.entries) == 0 {
