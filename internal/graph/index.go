@@ -76,6 +76,14 @@ func (x *Index[K, E]) listing(key K) *listing[E] {
 	return l
 }
 
+// own returns the entries in a slice that nobody else holds.
+func (l *listing[E]) own() []E {
+	if l.lent {
+		l.entries, l.lent = slices.Clone(l.entries), false
+	}
+	return l.entries
+}
+
 func (x *Index[K, E]) add(key K, e E) {
 	l := x.listing(key)
 	i, found := slices.BinarySearchFunc(l.entries, e, x.compare)
@@ -83,11 +91,7 @@ func (x *Index[K, E]) add(key K, e E) {
 		l.counts[i]++
 		return
 	}
-	if l.lent {
-		// Without room, Insert makes another slice.
-		l.entries, l.lent = slices.Clip(l.entries), false
-	}
-	l.entries = slices.Insert(l.entries, i, e)
+	l.entries = slices.Insert(l.own(), i, e)
 	l.counts = slices.Insert(l.counts, i, 1)
 	x.graph.touch(&l.node)
 }
@@ -101,10 +105,7 @@ func (x *Index[K, E]) remove(key K, e E) {
 	if l.counts[i]--; l.counts[i] > 0 {
 		return
 	}
-	if l.lent {
-		l.entries, l.lent = slices.Clone(l.entries), false
-	}
-	l.entries = slices.Delete(l.entries, i, i+1)
+	l.entries = slices.Delete(l.own(), i, i+1)
 	l.counts = slices.Delete(l.counts, i, i+1)
 	x.graph.touch(&l.node)
 	if len(l.entries) == 0 {

@@ -51,20 +51,19 @@ type subscription struct {
 
 func newProxy(of *sidecar) *proxy {
 	c := &proxy{sidecar: of}
-	// In one process with the others, growing maps would be an eighth of the client's work.
+	// Growing them would be a tenth of the work of all clients.
 	n := of.fleet.Visible
 	subscribe := func(typeURL string, source *subscription) *subscription {
-		return &subscription{typeURL: typeURL, source: source, has: make(map[string]string, n)}
-	}
-	refer := func(s *subscription) {
-		s.refers, s.referred = make(map[string][]string, n), make(map[string]int, n)
+		s := &subscription{typeURL: typeURL, source: source, has: make(map[string]string, n)}
+		if source == nil {
+			s.refers, s.referred = make(map[string][]string, n), make(map[string]int, n)
+		}
+		return s
 	}
 	c.clusters = subscribe(resourcev3.ClusterType, nil)
 	c.endpoints = subscribe(resourcev3.EndpointType, c.clusters)
 	c.listeners = subscribe(resourcev3.ListenerType, nil)
 	c.routes = subscribe(resourcev3.RouteType, c.listeners)
-	refer(c.clusters)
-	refer(c.listeners)
 	return c
 }
 
