@@ -5,10 +5,10 @@ SHELL := bash
 
 # Everything is compiled with the same flags, so that nothing is compiled twice: without
 # cgo, because the agent runs in images that have no C library, and without gRPC's tracing
-# pages, which would make it 2 MiB larger. 'GOFLAGS=-trimpath make build' gives programs
-# that do not depend on the folder.
+# pages, which would make it 2 MiB larger, and without the names of folders, so that another
+# clone compiles nothing again.
 export CGO_ENABLED ?= 0
-export GOFLAGS := $(strip $(shell go env GOFLAGS) -tags=grpcnotrace)
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath -tags=grpcnotrace)
 
 TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs in `make fuzz`; `make test` runs each for a few seconds.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -83,7 +82,7 @@ func (s *Server) Stop() error { return s.env.Stop() }
 // module.
 func GatewayCRDs() (string, error) {
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api")
-	list.Dir = root()
+	list.Dir = Root()
 	out, err := list.Output()
 	if err != nil {
 		return "", fmt.Errorf("finding the module of Gateway API: %w", err)
@@ -121,7 +120,7 @@ func StartWith(t testing.TB, flags map[string]string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := RunWith(flags, filepath.Join(root(), "charts", "outrigger", "crds"), gateway)
+	server, err := RunWith(flags, filepath.Join(Root(), "charts", "outrigger", "crds"), gateway)
 	if errors.Is(err, ErrNotBuilt) && os.Getenv("CI") == "" {
 		t.Skip("SKIPPED:", err)
 	}
@@ -136,10 +135,17 @@ func StartWith(t testing.TB, flags map[string]string) *Server {
 	return server
 }
 
-// root returns the repository's folder.
-func root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+// Root returns the repository's folder, which contains the working directory. Programs
+// compiled with -trimpath do not know where their sources are.
+func Root() string {
+	dir, _ := os.Getwd()
+	for dir != filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "test", "cluster", "build.sh")); err == nil {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "."
 }
 
 // Built reports whether the programs have been compiled on this machine.
@@ -152,7 +158,7 @@ func assetsDir() (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir, nil
 	}
-	out, err := exec.Command(filepath.Join(root(), "test", "cluster", "build.sh"), "--where", "apiserver").Output()
+	out, err := exec.Command(filepath.Join(Root(), "test", "cluster", "build.sh"), "--where", "apiserver").Output()
 	if err != nil {
 		return "", fmt.Errorf("running test/cluster/build.sh --where: %w", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
 // figure is a plot of a mode, in the form that the program in test/bench/plot reads.
@@ -133,7 +135,7 @@ func draw(figures []figure, folder string) error {
 		return err
 	}
 	cmd := exec.Command("go", "run", ".", folder)
-	cmd.Dir = filepath.Join(root(), "test", "bench", "plot")
+	cmd.Dir = filepath.Join(apiserver.Root(), "test", "bench", "plot")
 	cmd.Stdin = bytes.NewReader(input)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("drawing the plots: %w\n%s", err, out)

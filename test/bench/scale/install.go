@@ -26,8 +26,8 @@ const (
 func build(ctx context.Context, dir string) (string, error) {
 	program := filepath.Join(dir, "outrigger-core")
 	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", program, "./cmd/outrigger-core")
-	cmd.Dir = root()
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-tags=grpcnotrace")
+	cmd.Dir = apiserver.Root()
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath -tags=grpcnotrace")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the controller: %w\n%s", err, out)
 	}

@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -37,7 +35,7 @@ func withGround(ctx context.Context, o *options, mode string, services int, do f
 	if err != nil {
 		return err
 	}
-	crds := []string{filepath.Join(root(), "charts", "outrigger", "crds"), gateway}
+	crds := []string{filepath.Join(apiserver.Root(), "charts", "outrigger", "crds"), gateway}
 	if o.istiod != "" {
 		crds = append(crds, o.istioCRDs)
 	}
@@ -146,12 +144,6 @@ func (g *ground) withMesh(ctx context.Context, p *plane, protocol string, proxie
 	}
 	m.signed = r.Took
 	return do(m)
-}
-
-// root returns the repository's folder.
-func root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return strings.TrimSuffix(filepath.Dir(file), filepath.Join("test", "bench", "scale"))
 }
 
 // fleetProcess is the process of a fleet.
