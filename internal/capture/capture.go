@@ -84,20 +84,44 @@ func Apply(redirection agentspec.Redirection, options Options) error {
 		if err := errors.Join(addSource6(), setTranslated6(p.translate6)); err != nil {
 			return err
 		}
+		p.timeouts = readTimeouts()
+		return replaceWith(p, options.Warn)
+	})
+}
+
+// replaceWith writes the table without the kernel features that traffic does not need and
+// that are missing, and passes a warning about each.
+func replaceWith(p *plan, warn func(error)) error {
+	each, timeouts := p.each, p.timeouts
+	var first error
+	for _, lacks := range []struct{ limits, timeouts bool }{{}, {limits: true}, {timeouts: true}, {limits: true, timeouts: true}} {
+		p.each, p.timeouts = each, timeouts
+		if lacks.limits {
+			p.each = nil
+		}
+		if lacks.timeouts {
+			p.timeouts = nil
+		}
 		err := replace(p)
-		if len(p.each) == 0 || !errors.Is(err, ErrUnsupported) {
+		if first == nil {
+			first = err
+		}
+		if errors.Is(err, ErrUnsupported) {
+			continue
+		}
+		if err != nil || warn == nil {
 			return err
 		}
-		limited := err
-		p.each = nil
-		if err := replace(p); err != nil {
-			return err
+		if lacks.limits {
+			warn(fmt.Errorf("one address may open any number of connections, since the kernel lacks CONFIG_NFT_CONNLIMIT: %w", first))
 		}
-		if options.Warn != nil {
-			options.Warn(fmt.Errorf("one address may open any number of connections, since the kernel lacks CONFIG_NFT_CONNLIMIT: %w", limited))
+		if lacks.timeouts {
+			warn(fmt.Errorf("after a server has reset a connection, new ones from the same port are refused for as long as the kernel remembers it, "+
+				"since it lacks CONFIG_NF_CONNTRACK_TIMEOUT: %w", first))
 		}
 		return nil
-	})
+	}
+	return first
 }
 
 // replace writes the table and replaces an existing one.

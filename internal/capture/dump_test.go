@@ -129,9 +129,14 @@ func dumpExpr(e expr.Any) string {
 		return "in @" + e.SetName
 	case *expr.Ct:
 		return map[expr.CtKey]string{expr.CtKeySTATUS: "ct status", expr.CtKeySTATE: "ct state", expr.CtKeyDSTIP6: "ct original address"}[e.Key]
+	case *expr.Objref:
+		return "object " + e.Name
 	case *expr.Dynset:
 		return fmt.Sprintf("added to @%s", e.SetName)
 	case *expr.Bitwise:
+		if len(e.Mask) == 1 {
+			return fmt.Sprintf("& %#x", e.Mask[0])
+		}
 		return fmt.Sprintf("& %#x", binary.NativeEndian.Uint32(e.Mask))
 	case *expr.Immediate:
 		return dumpBytes(e.Data)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
@@ -32,6 +33,8 @@ type plan struct {
 	translate6 bool
 	// each limits the connections of one address, by destination port.
 	each []portLimit
+	// timeouts are those of connections from the pod, or nil for the kernel's.
+	timeouts expr.CtStatePolicyTimeout
 }
 
 // portLimit limits the connections of one address to a port.

@@ -23,29 +23,54 @@ type match []expr.Any
 
 // write adds the chains and the rules. The order of the rules matters.
 func (w *writer) write(p *plan) {
-	inbound := w.ports("inbound", p.inbound)
-	w.output(p, inbound)
+	s := w.sets(p)
+	w.output(p, s)
 	if !p.disableInbound {
-		w.prerouting(p, inbound)
+		w.prerouting(p, s.inbound)
 	}
 	if p.translate6 && !p.disableOutbound {
 		w.postrouting()
 	}
 	w.guard(p)
+	w.escape(p, s)
+}
+
+// sets are the sets that several chains look into. Each may be nil.
+type sets struct {
+	inbound, outbound     *portFilter
+	dns, exclude, include rangeSets
+}
+
+func (w *writer) sets(p *plan) *sets {
+	return &sets{
+		inbound:  w.ports("inbound", p.inbound),
+		outbound: w.ports("outbound", p.outbound),
+		dns:      w.ranges("dns", p.dns),
+		exclude:  w.ranges("exclude", p.exclude),
+		include:  w.ranges("include", p.include),
+	}
 }
 
 // output is for connections from the pod, including those to itself.
-func (w *writer) output(p *plan, inbound *portFilter) {
+func (w *writer) output(p *plan, s *sets) {
 	c := w.natChain("output", nftables.ChainHookOutput)
 	w.rule(c, notTCP(), leave())
+	w.captured(c, p, s, func(to uint16) (to4, to6 match) { return redirect(to), p.redirect6(to) })
+}
+
+// captured adds the rules that select the connections of the pod that pass a port of the
+// proxy. The function returns what happens to those of both families.
+func (w *writer) captured(c *nftables.Chain, p *plan, s *sets, then func(port uint16) (to4, to6 match)) {
+	in4, in6 := then(InboundPort)
+	out4, out6 := then(OutboundPort)
 	// The inbound side dials the app from these addresses.
 	w.rule(c, outOf("lo"), family4(), source(inboundSource4), leave())
 	w.rule(c, outOf("lo"), family6(), source(inboundSource6), leave())
 	if !p.disableInbound {
 		// The pod called its own Service and the outbound side chose this pod: the
 		// connection must pass the inbound side, unless the port is not redirected.
-		w.rule(c, owner(p.uid), outOf("lo"), family4(), outsideOf(netip.MustParsePrefix("127.0.0.0/8")), inbound.takes(), redirect(InboundPort))
-		w.rule(c, owner(p.uid), outOf("lo"), family6(), outsideOf(netip.MustParsePrefix("::1/128")), inbound.takes(), p.redirect6(InboundPort))
+		w.rule(c, owner(p.uid), outOf("lo"), family4(), outsideOf(netip.MustParsePrefix("127.0.0.0/8")), s.inbound.takes(), in4)
+		w.rule(c, owner(p.uid), outOf("lo"), family6(), outsideOf(netip.MustParsePrefix("::1/128")), s.inbound.takes(), in6)
 	}
 	if p.disableOutbound {
 		return
@@ -56,26 +81,25 @@ func (w *writer) output(p *plan, inbound *portFilter) {
 		w.rule(c, outOf(name), leave())
 	}
 	direct := slices.Concat(port(53), leave())
-	w.rangeRules(c, "dns", p.dns, direct, direct)
-	outbound := w.ports("outbound", p.outbound)
-	w.portRule(c, outbound.exclude, expr.CmpOpEq, leave())
-	w.rangeRules(c, "exclude", p.exclude, leave(), leave())
+	w.rangeRules(c, s.dns, direct, direct)
+	w.portRule(c, s.outbound.exclude, expr.CmpOpEq, leave())
+	w.rangeRules(c, s.exclude, leave(), leave())
 	if !p.includesSome {
-		w.redirectRules(c, p, OutboundPort)
+		w.familyRules(c, p, out4, out6)
 		return
 	}
-	if set := outbound.include; set != nil {
-		w.redirectRules(c, p, OutboundPort, destinationPort(), lookup(set, expr.CmpOpEq))
+	if set := s.outbound.include; set != nil {
+		w.familyRules(c, p, out4, out6, destinationPort(), lookup(set, expr.CmpOpEq))
 	}
-	w.rangeRules(c, "include", p.include, redirect(OutboundPort), p.redirect6(OutboundPort))
+	w.rangeRules(c, s.include, out4, out6)
 }
 
-// redirectRules adds the rules that redirect the matching connections of both families.
-func (w *writer) redirectRules(c *nftables.Chain, p *plan, to uint16, matches ...match) {
+// familyRules adds the rules for the matching connections of both families.
+func (w *writer) familyRules(c *nftables.Chain, p *plan, to4, to6 match, matches ...match) {
 	if p.translate6 {
-		w.rule(c, slices.Concat(matches...), family6(), p.redirect6(to))
+		w.rule(c, slices.Concat(matches...), family6(), to6)
 	}
-	w.rule(c, slices.Concat(matches...), redirect(to))
+	w.rule(c, slices.Concat(matches...), to4)
 }
 
 // prerouting is for connections to the pod. Those from itself have passed output, and NAT
@@ -93,7 +117,7 @@ func (w *writer) prerouting(p *plan, inbound *portFilter) {
 		// changed.
 		w.rule(c, port(InboundPort), leave())
 	}
-	w.redirectRules(c, p, InboundPort)
+	w.familyRules(c, p, redirect(InboundPort), p.redirect6(InboundPort))
 }
 
 // guard refuses direct connections to the proxy's ports, for which the proxy would be its
@@ -105,16 +129,15 @@ func (w *writer) guard(p *plan) {
 		Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter,
 	})
 	proxy := w.set("proxy", nftables.TypeInetService, portSpans("", []int{OutboundPort, InboundPort}, func(error) {}))
-	refuse := match{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}
 	w.rule(c, notTCP(), leave())
 	for _, each := range p.each {
 		first := slices.Concat(notFrom("lo"), port(each.port), firstPacket())
-		w.rule(c, family4(), first, sender4(), w.exceeds(fmt.Sprintf("senders4_%d", each.port), nftables.TypeIPAddr, each.limit), refuse)
-		w.rule(c, family6(), first, sender6(), w.exceeds(fmt.Sprintf("senders6_%d", each.port), nftables.TypeIP6Addr, each.limit), refuse)
+		w.rule(c, family4(), first, sender4(), w.exceeds(fmt.Sprintf("senders4_%d", each.port), nftables.TypeIPAddr, each.limit), refuse())
+		w.rule(c, family6(), first, sender6(), w.exceeds(fmt.Sprintf("senders6_%d", each.port), nftables.TypeIP6Addr, each.limit), refuse())
 	}
 	w.rule(c, destinationPort(), lookup(proxy, expr.CmpOpNeq), leave())
 	w.rule(c, redirected(), leave())
-	w.rule(c, refuse)
+	w.rule(c, refuse())
 }
 
 // maxSenders is how many addresses are counted at a time. Addresses without a connection
@@ -149,14 +172,21 @@ func (w *writer) rule(c *nftables.Chain, parts ...match) {
 	w.conn.AddRule(&nftables.Rule{Table: w.table, Chain: c, Exprs: slices.Concat(parts...)})
 }
 
+// rangeSets are sets of addresses of both families. Each may be nil.
+type rangeSets struct{ v4, v6 *nftables.Set }
+
+func (w *writer) ranges(name string, r ranges) rangeSets {
+	return rangeSets{w.set(name+"4", nftables.TypeIPAddr, r.v4), w.set(name+"6", nftables.TypeIP6Addr, r.v6)}
+}
+
 // rangeRules adds a rule for the destinations in the ranges of each address family that has
 // some.
-func (w *writer) rangeRules(c *nftables.Chain, name string, to ranges, then4, then6 match) {
-	if set := w.set(name+"4", nftables.TypeIPAddr, to.v4); set != nil {
-		w.rule(c, family4(), destination4(), lookup(set, expr.CmpOpEq), then4)
+func (w *writer) rangeRules(c *nftables.Chain, to rangeSets, then4, then6 match) {
+	if to.v4 != nil {
+		w.rule(c, family4(), destination4(), lookup(to.v4, expr.CmpOpEq), then4)
 	}
-	if set := w.set(name+"6", nftables.TypeIP6Addr, to.v6); set != nil {
-		w.rule(c, family6(), destination6(), lookup(set, expr.CmpOpEq), then6)
+	if to.v6 != nil {
+		w.rule(c, family6(), destination6(), lookup(to.v6, expr.CmpOpEq), then6)
 	}
 }
 
@@ -242,8 +272,11 @@ func family(number byte) match {
 	return match{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register}, compare(expr.CmpOpEq, []byte{number})}
 }
 
-func owner(uid uint32) match {
-	return match{&expr.Meta{Key: expr.MetaKeySKUID, Register: register}, compare(expr.CmpOpEq, binaryutil.NativeEndian.PutUint32(uid))}
+func owner(uid uint32) match      { return user(expr.CmpOpEq, uid) }
+func otherOwner(uid uint32) match { return user(expr.CmpOpNeq, uid) }
+
+func user(op expr.CmpOp, uid uint32) match {
+	return match{&expr.Meta{Key: expr.MetaKeySKUID, Register: register}, compare(op, binaryutil.NativeEndian.PutUint32(uid))}
 }
 
 func outOf(name string) match  { return device(expr.MetaKeyOIFNAME, expr.CmpOpEq, name) }
@@ -316,6 +349,8 @@ func connection(key expr.CtKey, bits uint32) match {
 		compare(expr.CmpOpNeq, make([]byte, 4)),
 	}
 }
+
+func refuse() match { return match{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}} }
 
 func leave() match { return match{&expr.Verdict{Kind: expr.VerdictReturn}} }
 

@@ -72,6 +72,7 @@ var wire = []Row{
 		w.ask(t, "plain/outsider", request{url: address + "/cart"}, isFrom("cart-v1"))
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 	}},
+	{"No plaintext after a reset", "Where a server resets its connections, no connection of the client's application leaves the pod in plaintext, and none of its sidecar's is redirected into the sidecar.", ofEvery, testResets},
 	{"A foreign endpoint is refused", "A client disconnects from an endpoint whose certificate does not have the expected identity.", ofEvery, testWrongServer},
 }
 
