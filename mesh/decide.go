@@ -258,9 +258,10 @@ func (e *Egress) Decide(d Departure) Decision {
 			}
 		}
 		host, found := port.HostOf(d)
+		request, ok := port.RequestOf(d)
 		switch {
 		case !found:
-		case host.Allows(port.RequestOf(d), d.To.Addr()):
+		case ok && host.Allows(request, d.To.Addr()):
 			return Decision{Allowed: true, Reason: AllowedByRule, Rule: host.Host}
 		default:
 			return Decision{Reason: RequestRefused, Rule: host.Host}
@@ -302,12 +303,13 @@ func (h EgressHost) Allows(r *Request, address netip.Addr) bool {
 	})
 }
 
-// RequestOf returns the request to compare with the host's matches, nil for a connection.
-func (p EgressRoutes) RequestOf(d Departure) *Request {
+// RequestOf returns the request to compare with the host's matches, see Normalize. It is nil
+// for a connection.
+func (p EgressRoutes) RequestOf(d Departure) (*Request, bool) {
 	if p.Protocol == EgressHTTP {
-		return d.Request
+		return p.Normalize(d.Request)
 	}
-	return nil
+	return nil, true
 }
 
 // MatchesHost reports whether the pattern matches the host, which has no port. Patterns

@@ -17,8 +17,8 @@ type StringMatch struct {
 
 // KeyMatch is a condition on one header or query parameter, which must be present. The
 // whole value is compared, including commas. A condition on the value never holds for a
-// header with several lines. If a query parameter is repeated, routing compares its first
-// value, while access rules never match.
+// header with several lines. QueryParameter says what the value of a query parameter is:
+// decoded, and the first one if it is repeated. Access rules never match a repeated one.
 type KeyMatch struct {
 	// Name is in lower case for headers. "host" means the request's authority.
 	Name string `json:"name"`
@@ -31,7 +31,8 @@ type KeyMatch struct {
 // regular expression and several methods may be listed. Matches defines it for routing,
 // Permits for access rules.
 type HTTPMatch struct {
-	// Path is matched without the query.
+	// Path is matched without the query. The requests of a Destination or InboundPort that
+	// compares paths have a NormalPath.
 	Path StringMatch `json:"path,omitzero"`
 	// Methods are the allowed methods, sorted. Empty means any.
 	Methods []string   `json:"methods,omitempty"`

@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,8 +13,8 @@ type Request struct {
 	Method string
 	// Host is the authority, with or without a port.
 	Host string
-	// Path begins with a slash and may have a query. It is the path that is forwarded:
-	// proxies that normalize paths do so before matching.
+	// Path begins with a slash and may have a query. It is the path that is forwarded: it is
+	// normalized before matching, see Normalize of Destination, InboundPort and EgressRoutes.
 	Path string
 	// Headers has the forwarded header lines by lower-case name: proxies that join or drop
 	// lines do so before matching. Matches of "host" use Host instead.
@@ -48,11 +47,8 @@ func (m HTTPMatch) Mismatch(r *Request) string {
 			return `header "` + header.Name + `"`
 		}
 	}
-	// Malformed parts of the query are ignored.
-	parameters, _ := url.ParseQuery(query)
 	for _, parameter := range m.Query {
-		values := parameters[parameter.Name]
-		if !parameter.matches(first(values), len(values) > 0) {
+		if !parameter.matches(QueryParameter(query, parameter.Name)) {
 			return `query parameter "` + parameter.Name + `"`
 		}
 	}

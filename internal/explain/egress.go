@@ -87,10 +87,11 @@ func (c caller) decideEgress(d mesh.Departure) (decision mesh.Decision, depends 
 		if port.Port != d.To.Port() {
 			continue
 		}
-		if host, ok := port.HostOf(d); ok {
+		request, normal := port.RequestOf(d)
+		if host, ok := port.HostOf(d); ok && normal {
 			for _, within := range host.Within {
 				for _, r := range within.Ranges {
-					depends = depends || host.Allows(port.RequestOf(d), r.Addr())
+					depends = depends || host.Allows(request, r.Addr())
 				}
 			}
 		}

@@ -108,8 +108,15 @@ func (x *inquiry) connect(calls []arrival) {
 
 // decide applies the decision of the endpoint's proxy.
 func (x *inquiry) decide(view *mesh.View, a mesh.Arrival) {
-	decision := view.Inbound.Decide(a)
 	port, named := view.Inbound.PortOf(a.Port)
+	if normal, ok := port.Normalize(a.Request); !ok {
+		x.refuse(Denied, telemetry.ReasonAccess, "access", "no rule allows a path that proxies read in different ways; the response is 403 or 400")
+		return
+	} else if normal != nil && x.asked() != nil {
+		x.normalized(normal)
+		a.Request = normal
+	}
+	decision := view.Inbound.Decide(a)
 	at := fmt.Sprintf("port %d (%s)", a.Port, port.Protocol)
 	if !named {
 		at = fmt.Sprintf("port %d (%s, not in any service)", a.Port, port.Protocol)

@@ -16,6 +16,13 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 	x.say("destination", fmt.Sprintf("the sidecar has %s: %s at %s, port %d", d.Name, d.Protocol, list(texts(d.Addresses), 2), d.Port))
 	x.involve(d.Service.Name.String())
 	x.namespaces = append(x.namespaces, d.Service.Namespace)
+	defer func(asked mesh.Request) { x.request = asked }(x.request)
+	if normal, ok := d.Normalize(x.asked()); !ok {
+		x.refuse(Unreachable, telemetry.ReasonNoRoute, "route", "no route matches a path that proxies read in different ways: the sidecar answers 404 or 400")
+		return
+	} else if normal != nil {
+		x.normalized(normal)
+	}
 	route, ok := d.RouteOf(x.asked())
 	if len(d.Servers) > 0 {
 		server, found := d.ServerOf(x.request.Host)
@@ -91,6 +98,14 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 		}
 		x.send(c, b, text)
 		x.request = asked
+	}
+}
+
+// normalized continues with the request as a sidecar compares and forwards it.
+func (x *inquiry) normalized(request *mesh.Request) {
+	if request.Path != x.request.Path {
+		x.say("path", "the sidecar compares and forwards the path "+request.Path)
+		x.request = *request
 	}
 }
 
