@@ -19,7 +19,9 @@ const Mark = "REDACTED"
 
 var (
 	// secretWord matches keys whose values are secret.
-	secretWord = regexp.MustCompile(`(?i)authorization|auth\b|cookie|passw(?:or)?d|passphrase|pwd\b|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|client[-_.]?key|session[-_.]?id`)
+	secretWord = regexp.MustCompile(`(?i)authorization|auth\b|cookie|passw(?:or)?d|passphrase|passcode|(?:\b|_)pass\b|(?-i:[a-z0-9]Pass)\b|pwd\b|secret|token|credential|` +
+		`(?:api|access|private|client|account|storage|shared|encrypt(?:ion)?|sign(?:ing)?|master|hmac|aes|app|webhook|deploy|license|ssh)[-_.]?key|` +
+		`session[-_.]?id|\bsig\b|access[-_.]?signature`)
 	// wholeLine are keys whose values extend to the end of the line.
 	wholeLine = regexp.MustCompile(`(?i)auth|cookie|passw|passphrase|credential`)
 	scheme    = regexp.MustCompile(`(?i)\b(?:bearer|basic|digest|negotiate|apikey)(?:[\s:=,"'\\+]|%20)+`)
@@ -28,8 +30,21 @@ var (
 	known = []*regexp.Regexp{
 		regexp.MustCompile(`eyJ[A-Za-z0-9_\-+/=.%]{6,}`),
 		regexp.MustCompile(`(?:AKIA|ASIA)[A-Z0-9]{12,}`),
-		regexp.MustCompile(`(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|hv[sbr]\.|sk-)[A-Za-z0-9_\-.]{8,}`),
+		regexp.MustCompile(`(?:gh[pousr]_|github_pat_|glpat-|glsa_|xox[abprs]-|xapp-|hv[sbr]\.|sk-|(?:sk|pk|rk)_(?:live|test)_|whsec_|pypi-|dckr_[po]at_|` +
+			`shp(?:at|ca|pa|ss)_|dop_v1_|lin_api_|ya29\.|SG\.|AIza|NRAK-|AGE-SECRET-KEY-)[A-Za-z0-9_\-.]{8,}`),
+		regexp.MustCompile(`npm_[A-Za-z0-9]{12,}`),
 	}
+	// placed are secrets recognized by what precedes them. The group is the secret.
+	placed = []*regexp.Regexp{
+		regexp.MustCompile(`(?m)^(?:AUTH|PASS)[ \t]+(\S.*)$`),
+		regexp.MustCompile(`\b(?:mysql|mariadb)[a-z-]*[ \t][^\n]*?-p(\S+)`),
+		regexp.MustCompile(`\b(?:curl|wget)[ \t][^\n]*?(?:-u|--user)[= \t]*(\S+)`),
+		regexp.MustCompile(`\b(?:sshpass|ldap[a-z]+|redis-cli)[ \t][^\n]*?-[paw][ \t]*(\S+)`),
+		regexp.MustCompile(`hooks\.slack\.com/[a-z]+/(\S+)`),
+		regexp.MustCompile(`/bot[0-9]+:(\S+)`),
+	}
+	// login is a name and a password before a host without a scheme, as in user:password@tcp(host).
+	login   = regexp.MustCompile(`[A-Za-z0-9_.+%\-]*:[^\s"'<>` + "`" + `]+@`)
 	block   = regexp.MustCompile(`(?s)-----BEGIN ([A-Z0-9 ]+)-----.*?-----END ([A-Z0-9 ]+)-----`)
 	begins  = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]+-----.*`)
 	ends    = regexp.MustCompile(`(?:[A-Za-z0-9+/=]{16,}(?:\r?\n|\\n|\s)+)*[A-Za-z0-9+/=]*(?:\r?\n|\\n|\s)*-----END [A-Z0-9 ]+-----`)
@@ -53,6 +68,18 @@ func Text(text string) string {
 	for _, rule := range append([]*regexp.Regexp{begins, ends}, known...) {
 		for _, at := range rule.FindAllStringIndex(text, -1) {
 			out = append(out, span{at[0], at[1]})
+		}
+	}
+	for _, rule := range placed {
+		for _, at := range rule.FindAllStringSubmatchIndex(text, -1) {
+			out = append(out, span{at[2], at[3]})
+		}
+	}
+	for _, at := range login.FindAllStringIndex(text, -1) {
+		password := at[0] + strings.IndexByte(text[at[0]:at[1]], ':') + 1
+		// URLs have a rule of their own, and an image's tag is before its digest.
+		if rest := text[at[1]:]; !strings.HasPrefix(text[password:], "//") && !strings.HasPrefix(rest, "sha256:") && !strings.HasPrefix(rest, "sha512:") {
+			out = append(out, span{password, at[1] - 1})
 		}
 	}
 	for _, at := range query.FindAllStringIndex(text, -1) {
