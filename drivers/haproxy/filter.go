@@ -2,157 +2,237 @@ package haproxy
 
 import (
 	"cmp"
-	"fmt"
-	"slices"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/drivers/haproxy/syntax"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
+// refusal answers requests whose changes HAProxy can't express.
+var refusal = syntax.Literal("http-request deny deny_status 500")
+
 // changesOf returns the lines of a target that change requests and responses. What HAProxy
 // can't express answers 500 instead.
-func changesOf(r *mesh.Route, to mesh.WeightedBackend) []string {
-	lines := append(corsLines(r.CORS), headerLines("http-request", to.Request)...)
-	lines = append(lines, headerLines("http-response", to.Response)...)
+func changesOf(r *mesh.Route, to mesh.WeightedBackend) []syntax.Text {
+	lines := append(corsLines(r.CORS), headerLines(syntax.Literal("http-request"), true, to.Request)...)
+	lines = append(lines, headerLines(syntax.Literal("http-response"), false, to.Response)...)
 	if rewrite := r.Rewrite; rewrite != nil {
 		if rewrite.Host != "" {
-			lines = append(lines, line("http-request set-header host", literal(rewrite.Host)))
+			lines = append(lines, withFormat(syntax.Literal("http-request set-header host"), syntax.Value(rewrite.Host)))
 		}
-		if path := changedPath(rewrite.Path, r.Match.Path.Prefix); path != "" {
-			lines = append(lines, "http-request set-path "+path)
+		if path := changedPath(rewrite.Path, r.Match.Path.Prefix); !path.IsZero() {
+			lines = append(lines, withFormat(syntax.Literal("http-request set-path"), path))
 		}
 	}
 	return lines
 }
 
-func headerLines(rule string, c mesh.HeaderChanges) []string {
-	var lines []string
+func headerLines(rule syntax.Text, isRequest bool, c mesh.HeaderChanges) []syntax.Text {
+	var lines []syntax.Text
+	change := func(action syntax.Text, name string, value syntax.Format, condition syntax.Text) {
+		line := refusal
+		if word, ok := syntax.Word(name); ok {
+			line = withFormat(syntax.Fill("{} {} {}", rule, action, word), value)
+		}
+		lines = append(lines, syntax.Fill("{}{}", line, condition))
+	}
+	set, add := syntax.Literal("set-header"), syntax.Literal("add-header")
 	for _, h := range c.Set {
-		lines = append(lines, line(rule+" set-header "+h.Name, literal(h.Value)))
+		change(set, h.Name, syntax.Value(h.Value), syntax.Text{})
 	}
 	for _, h := range c.Add {
-		add := line(rule+" add-header "+h.Name, literal(h.Value))
-		if rule == "http-request" && h.Name != "cookie" && word.MatchString(h.Name) {
-			// HAProxy can join a value with one line, but not with several.
-			one := fmt.Sprintf("{ req.fhdr_cnt(%s) eq 1 }", h.Name)
-			lines = append(lines, line(rule+" set-header "+h.Name, fmt.Sprintf("%%[req.fhdr(%s)],", h.Name)+literal(h.Value))+" if "+one)
-			add += " unless " + one
+		count, ok := syntax.Fetch("req.fhdr_cnt({})", syntax.Name(h.Name)).Word()
+		if !isRequest || h.Name == "cookie" || !ok {
+			change(add, h.Name, syntax.Value(h.Value), syntax.Text{})
+			continue
 		}
-		lines = append(lines, add)
+		// HAProxy can join a value with one line, but not with several.
+		joined := syntax.Fetched(syntax.Fetch("req.fhdr({})", syntax.Name(h.Name))).Then(syntax.Constant(","), syntax.Value(h.Value))
+		change(set, h.Name, joined, syntax.Fill(" if { {} eq 1 }", count))
+		change(add, h.Name, syntax.Value(h.Value), syntax.Fill(" unless { {} eq 1 }", count))
 	}
 	for _, name := range c.Remove {
-		lines = append(lines, rule+" del-header "+name)
+		if word, ok := syntax.Word(name); ok {
+			lines = append(lines, syntax.Fill("{} del-header {}", rule, word))
+		} else {
+			lines = append(lines, refusal)
+		}
 	}
 	return lines
 }
 
 // corsLines answers preflight requests, and adds the headers for other origins to answers.
-func corsLines(c *mesh.CORS) []string {
+func corsLines(c *mesh.CORS) []syntax.Text {
 	if c == nil {
 		return nil
 	}
-	origins := []string{"req.fhdr(origin) -m found"}
+	origins := part{Lines: []syntax.Text{syntax.Literal("req.fhdr(origin) -m found")}}
 	if !c.Origin.Present {
-		origins = value("req.fhdr(origin)", c.Origin)
+		origins = value(syntax.Fetch("req.fhdr(origin)"), c.Origin)
 	}
-	var lines []string
-	for _, origin := range origins {
-		lines = append(lines, "acl cors-origin "+origin)
+	var lines []syntax.Text
+	for _, origin := range origins.Lines {
+		lines = append(lines, syntax.Fill("acl cors-origin {}", origin))
 	}
-	lines = append(lines, "http-request set-var(txn.origin) req.fhdr(origin) if cors-origin")
-	const preflight, allowed, listed = "{ method OPTIONS } { req.fhdr(origin) -m found } { req.fhdr(access-control-request-method) -m found }",
-		"{ var(txn.origin) -m found }", "{ req.fhdr(access-control-request-headers) -m found }"
-	origin := []string{"access-control-allow-origin %[var(txn.origin)]", "vary Origin"}
+	lines = append(lines, syntax.Literal("http-request set-var(txn.origin) req.fhdr(origin) if cors-origin"))
+	preflight := syntax.Literal("{ method OPTIONS } { req.fhdr(origin) -m found } { req.fhdr(access-control-request-method) -m found }")
+	allowed, listed := syntax.Literal("{ var(txn.origin) -m found }"), syntax.Literal("{ req.fhdr(access-control-request-headers) -m found }")
+	origin := []syntax.Text{syntax.Literal("access-control-allow-origin %[var(txn.origin)]"), syntax.Literal("vary Origin")}
 	if c.Credentials {
-		origin = append(origin, "access-control-allow-credentials true")
+		origin = append(origin, syntax.Literal("access-control-allow-credentials true"))
 	}
-	answer := append(slices.Clip(origin), fmt.Sprintf("access-control-max-age %d", c.MaxAge))
+	answer := append(clone(origin), syntax.Fill("access-control-max-age {}", syntax.Number(c.MaxAge)))
 	if c.Methods != "" {
-		answer = append(answer, "access-control-allow-methods "+asked(c.Methods, "access-control-request-method"))
+		answer = append(answer, syntax.Fill("access-control-allow-methods {}", asked(c.Methods, syntax.Literal("%[req.fhdr(access-control-request-method)]"))))
 	}
-	answers := func(headers []string, conditions ...string) {
-		line := "http-request return status 204"
+	answers := func(headers []syntax.Text, conditions ...syntax.Text) {
+		line := syntax.Literal("http-request return status 204")
 		for _, h := range headers {
-			line += " hdr " + h
+			line = syntax.Fill("{} hdr {}", line, h)
 		}
-		lines = append(lines, line+" if "+preflight+" "+strings.Join(conditions, " "))
+		lines = append(lines, syntax.Fill("{} if {}", line, syntax.Join(" ", append([]syntax.Text{preflight}, conditions...)...)))
 	}
 	if c.Headers != "" {
-		conditions := []string{allowed}
+		conditions := []syntax.Text{allowed}
 		if c.Headers == "*" {
 			conditions = append(conditions, listed)
 		}
-		answers(append(slices.Clip(answer), "access-control-allow-headers "+asked(c.Headers, "access-control-request-headers")), conditions...)
+		headers := syntax.Fill("access-control-allow-headers {}", asked(c.Headers, syntax.Literal("%[req.fhdr(access-control-request-headers)]")))
+		answers(append(clone(answer), headers), conditions...)
 	}
 	answers(answer, allowed)
 	answers(nil)
 	if c.Expose != "" {
-		origin = append(origin, "access-control-expose-headers "+quote(literal(c.Expose)))
+		origin = append(origin, syntax.Fill("access-control-expose-headers {}", asked(c.Expose, syntax.Literal("*"))))
 	}
-	for _, h := range origin {
-		set := "set-header "
-		if strings.HasPrefix(h, "vary ") {
-			set = "add-header "
+	for i, h := range origin {
+		action := syntax.Literal("set-header")
+		if i == 1 {
+			// There may be other headers that an answer varies with.
+			action = syntax.Literal("add-header")
 		}
-		lines = append(lines, "http-response "+set+h+" if "+allowed)
+		lines = append(lines, syntax.Fill("http-response {} {} if {}", action, h, allowed))
 	}
 	return lines
 }
 
-// asked returns the format of a value of CORS: "*" is what the request's header asks for.
-func asked(value, header string) string {
+func clone(texts []syntax.Text) []syntax.Text { return append([]syntax.Text(nil), texts...) }
+
+// asked returns the word for a value of CORS: for "*" it is the other one. A value that
+// HAProxy can't express allows nothing.
+func asked(value string, all syntax.Text) syntax.Text {
 	if value == "*" {
-		return "%[req.fhdr(" + header + ")]"
+		return all
 	}
-	return quote(literal(value))
+	if word, ok := syntax.Value(value).Word(); ok {
+		return word
+	}
+	return syntax.Literal("''")
 }
 
-// literal returns the format of a value: a percent sign begins a variable.
-func literal(value string) string { return strings.ReplaceAll(value, "%", "%%") }
-
-// line returns a rule with a format.
-func line(rule, format string) string {
-	if word := quote(format); word != "" || format == "" {
-		return rule + " " + cmp.Or(word, "''")
+// withFormat returns a rule with a format.
+func withFormat(rule syntax.Text, format syntax.Format) syntax.Text {
+	if word, ok := format.Word(); ok {
+		return syntax.Fill("{} {}", rule, word)
 	}
-	return "http-request deny deny_status 500"
+	return refusal
 }
 
-// changedPath returns the format of a new path, or "" if the path stays. The path without
-// its prefix is what follows the prefix's length, since the route has matched.
-func changedPath(change mesh.PathChange, prefix string) string {
+// changedPath returns the format of a new path, which is zero if the path stays. The path
+// without its prefix is what follows the prefix's length, since the route has matched.
+func changedPath(change mesh.PathChange, prefix string) syntax.Format {
 	if change.Full != "" {
-		return quote(literal(change.Full))
+		return syntax.Value(change.Full)
 	}
 	if change.Prefix == "" {
-		return ""
+		return syntax.Format{}
 	}
-	rest := fmt.Sprintf("path,bytes(%d)", len(strings.TrimSuffix(prefix, "/")))
+	length := syntax.Length(strings.TrimSuffix(prefix, "/"))
 	to := strings.TrimSuffix(change.Prefix, "/")
 	if to == "" {
 		// Nothing but a slash is left of a path that is the prefix.
-		return fmt.Sprintf(`'%%[%s,regsub(^/?,/)]'`, rest)
+		return syntax.Fetched(syntax.Fetch("path,bytes({}),regsub(^/?,/)", length))
 	}
-	return quote(literal(to) + "%[" + rest + "]")
+	return syntax.Value(to).Then(syntax.Fetched(syntax.Fetch("path,bytes({})", length)))
 }
 
 // redirect returns the name of a target that redirects all requests.
-func (d *document) redirect(of *mesh.Destination, r *mesh.Route) string {
+func (d *document) redirect(of *mesh.Destination, r *mesh.Route) syntax.Text {
 	to := r.Redirect
-	host := cmp.Or(to.Host, "%[req.hdr(host),field(1,:)]")
-	if port := to.PortFor(of.Port); port != 0 {
-		host += fmt.Sprintf(":%d", port)
+	host := syntax.Value(to.Host)
+	if to.Host == "" {
+		host = syntax.Constant("%[req.hdr(host),field(1,:)]")
 	}
-	path := cmp.Or(strings.Trim(changedPath(to.Path, r.Match.Path.Prefix), "'"), "%[path]")
-	location := cmp.Or(to.Scheme, "http") + "://" + host + path
-	name := "redirect_" + mesh.DigestOf([]string{location, fmt.Sprint(to.Status)}).String()[:16]
-	d.Redirects[name] = redirection{location, to.Status}
+	if port := to.PortFor(of.Port); port != 0 {
+		host = host.Then(syntax.Constant(":"), syntax.Decimal(port))
+	}
+	path := changedPath(to.Path, r.Match.Path.Prefix)
+	if path.IsZero() {
+		path = syntax.Constant("%[path]")
+	}
+	location := syntax.Value(cmp.Or(to.Scheme, "http")).Then(syntax.Constant("://"), host, path)
+	out := redirection{Status: to.Status}
+	var ok bool
+	if out.Location, ok = location.Word(); !ok {
+		return unresolved
+	}
+	if out.WithQuery, ok = location.Then(syntax.Constant("?%[query]")).Word(); !ok {
+		return unresolved
+	}
+	name := syntax.Fill("redirect_{}", syntax.Section(mesh.DigestOf([]string{out.Location.String(), syntax.Number(to.Status).String()}).String()[:16]))
+	d.Redirects[name] = out
 	return name
 }
 
-// redirection is a target that answers requests with another URL: a format, to which the
-// query is appended.
+// redirection is a target that answers requests with another URL, with and without the query.
 type redirection struct {
-	Location string
-	Status   uint16
+	Location, WithQuery syntax.Text
+	Status              uint16
+}
+
+// limitLines returns the lines that add the headers of a limit to its answers.
+func limitLines(name syntax.Text, l *mesh.RequestLimit) []syntax.Text {
+	var lines []syntax.Text
+	for _, h := range l.AddHeaders {
+		header, ok := syntax.Word(h.Name)
+		content, valid := syntax.Value(h.Value).Word()
+		if ok && valid {
+			lines = append(lines, syntax.Fill("http-after-response add-header {} {} if { var(txn.refused) -m str {} }", header, content, name))
+		}
+	}
+	return lines
+}
+
+// hashLines returns the lines that set txn.hash to what a policy hashes.
+func hashLines(b mesh.LoadBalancing) []syntax.Text {
+	unset := syntax.Literal("if !{ var(txn.hash) -m found }")
+	var lines []syntax.Text
+	for i, on := range b.HashOn {
+		header, isHeader := syntax.Fetch("req.fhdr({})", syntax.Name(on.Header)).Word()
+		cookie, isCookie := syntax.Fetch("req.cook({})", syntax.Name(on.Cookie)).Word()
+		switch {
+		case on.Header != "" && isHeader:
+			lines = append(lines, syntax.Fill("http-request set-var(txn.hash) {} {}", header, unset))
+		case on.Cookie != "" && isCookie:
+			// A missing cookie is set.
+			made := syntax.Fill("txn.cookie{}", syntax.Number(i))
+			attributes := "; Path=/; HttpOnly"
+			if seconds := int(on.CookieTTL.Seconds()); seconds > 0 {
+				attributes += "; Max-Age=" + syntax.Number(seconds).String()
+			}
+			set := syntax.Value(on.Cookie+"=").Then(syntax.Fetched(syntax.Fetch("var(txn.cookie{})", syntax.Count(i))), syntax.Value(attributes))
+			content, ok := set.Word()
+			if !ok {
+				continue
+			}
+			lines = append(lines,
+				syntax.Fill("http-request set-var(txn.hash) {} {}", cookie, unset),
+				syntax.Fill("http-request set-var({}) uuid {}", made, unset),
+				syntax.Fill("http-request set-var(txn.hash) var({}) {}", made, unset),
+				syntax.Fill("http-response add-header set-cookie {} if { var({}) -m found }", content, made))
+		case on.SourceIP:
+			lines = append(lines, syntax.Fill("http-request set-var(txn.hash) src {}", unset))
+		}
+	}
+	return lines
 }

@@ -1,10 +1,10 @@
 package haproxy
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/drivers/haproxy/syntax"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -17,6 +17,9 @@ type frontend struct {
 
 var anything = []mesh.HTTPMatch{{}}
 
+// unnamed is the condition for ports without rules of their own.
+var unnamed = syntax.Literal("!named-port")
+
 // addInbound adds the rules of the inbound frontends, which refuse everything else.
 func (d *document) addInbound() {
 	in := d.View.Inbound
@@ -24,25 +27,25 @@ func (d *document) addInbound() {
 	permissive := d.View.Proxy.Plaintext || in.TLS == mesh.Permissive
 	d.Peeks = permissive
 	for _, p := range in.Ports {
-		at := fmt.Sprintf("port-%d", p.Port)
+		at := syntax.Fill("port-{}", syntax.Number(p.Port))
 		d.Mesh.access(p.Access, p.Protocol, at)
 		if permissive {
-			d.Entry.open(p.Access, p.Protocol, at+" plaintext")
-			d.Entry.open(p.Access, mesh.TCP, at+" own-tls")
+			d.Entry.open(p.Access, p.Protocol, syntax.Fill("{} plaintext", at))
+			d.Entry.open(p.Access, mesh.TCP, syntax.Fill("{} own-tls", at))
 		}
 		for _, rule := range p.Ingress {
 			d.Peeks = true
 			d.ingress(p.Protocol, rule, at)
 		}
 	}
-	d.Mesh.access(in.Others, mesh.TCP, "!named-port")
+	d.Mesh.access(in.Others, mesh.TCP, unnamed)
 	if permissive {
-		d.Entry.open(in.Others, mesh.TCP, "!named-port")
+		d.Entry.open(in.Others, mesh.TCP, unnamed)
 	}
 }
 
 // open adds the rule for everyone, if there is one.
-func (f *frontend) open(a mesh.Access, protocol mesh.Protocol, where string) {
+func (f *frontend) open(a mesh.Access, protocol mesh.Protocol, where syntax.Text) {
 	if a.Anyone && a.Audit {
 		f.Audited = append(f.Audited, rule{Where: where, HTTP: protocol.IsHTTP()})
 	} else if a.Anyone {
@@ -51,11 +54,11 @@ func (f *frontend) open(a mesh.Access, protocol mesh.Protocol, where string) {
 }
 
 // allow adds rules that allow the requests if where and all parts hold.
-func (f *frontend) allow(protocol mesh.Protocol, requests []mesh.HTTPMatch, where string, parts ...[]string) {
+func (f *frontend) allow(protocol mesh.Protocol, requests []mesh.HTTPMatch, where syntax.Text, parts ...part) {
 	for _, m := range requests {
 		// Only a match of all requests can allow a connection whose requests are not known.
 		if protocol.IsHTTP() || m.Matches(nil) {
-			r := when(fmt.Sprintf("r%d", len(f.Rules)), where, m, parts...)
+			r := when(syntax.Fill("r{}", syntax.Number(len(f.Rules))), where, m, parts...)
 			r.HTTP = protocol.IsHTTP()
 			f.Rules = append(f.Rules, r)
 		}
@@ -63,48 +66,50 @@ func (f *frontend) allow(protocol mesh.Protocol, requests []mesh.HTTPMatch, wher
 }
 
 // access adds the rules for peers in mesh TLS. A workload of the mesh is a member.
-func (f *frontend) access(a mesh.Access, protocol mesh.Protocol, where string) {
-	f.open(a, protocol, where+" member")
+func (f *frontend) access(a mesh.Access, protocol mesh.Protocol, where syntax.Text) {
+	f.open(a, protocol, members(where))
 	for _, rule := range a.Evaluated() {
 		f.allow(protocol, rule.Requests, where, f.peers(rule.Sources))
 	}
 }
 
+func members(where syntax.Text) syntax.Text { return syntax.Fill("{} member", where) }
+
 // peers returns the condition that the peer's certificate has one of the identities.
-func (d *document) peers(ids []mesh.Identity) []string {
+func (d *document) peers(ids []mesh.Identity) part {
 	var names []string
 	for _, id := range ids {
 		if id.Validate() == nil && id.TrustDomain == d.View.Settings.TrustDomain {
 			names = append(names, id.String())
 		}
 	}
-	return is("var(txn.peer) -m str", names)
+	return is(syntax.Literal("var(txn.peer) -m str"), names)
 }
 
 // ingress adds the rules for callers outside the mesh.
-func (d *document) ingress(protocol mesh.Protocol, rule mesh.Ingress, at string) {
+func (d *document) ingress(protocol mesh.Protocol, rule mesh.Ingress, at syntax.Text) {
 	named := rule.AnyPrincipal || len(rule.Principals) > 0
 	authenticated := named || !rule.SkipClientCert
-	var from [][]string
+	var from []part
 	switch {
 	case len(rule.Ranges) > 0:
-		from = append(from, is("src -m ip", prefixes(rule.Ranges)))
+		from = append(from, within(syntax.Literal("src -m ip"), rule.Ranges))
 	case !named:
 		return
 	}
 	switch {
 	case !rule.TLS && !named:
-		d.Entry.allow(protocol, rule.Requests, at+" plaintext", from...)
+		d.Entry.allow(protocol, rule.Requests, syntax.Fill("{} plaintext", at), from...)
 		return
 	case !rule.TLS:
 		return
 	case len(rule.Principals) > 0 && !rule.AnyPrincipal:
 		from = append(from, d.peers(rule.Principals))
 	case authenticated:
-		at += " member"
+		at = members(at)
 	}
 	if len(rule.SNIHosts) > 0 {
-		from = append(from, hosts("var(sess.name)", rule.SNIHosts))
+		from = append(from, hosts(syntax.Literal("var(sess.name)"), rule.SNIHosts...))
 	} else if authenticated {
 		d.Mesh.allow(protocol, rule.Requests, at, from...)
 	}
@@ -112,23 +117,26 @@ func (d *document) ingress(protocol mesh.Protocol, rule mesh.Ingress, at string)
 }
 
 // hosts returns the condition that the fetched name, in lower case, matches one of the hosts.
-func hosts(fetch string, hosts []string) []string {
-	var part []string
+func hosts(fetch syntax.Text, hosts ...string) part {
+	var parts []part
 	for _, host := range hosts {
 		name, wild := strings.CutPrefix(strings.ToLower(host), "*")
-		how := map[bool]string{false: " -m str", true: " -m end"}[wild]
-		part = append(part, is(fetch+how, []string{name})...)
+		how := syntax.Literal("-m str")
+		if wild {
+			how = syntax.Literal("-m end")
+		}
+		parts = append(parts, is(syntax.Fill("{} {}", fetch, how), []string{name}))
 	}
-	return part
+	return or(parts...)
 }
 
-// prefixes returns the ranges as text.
-func prefixes(ranges []netip.Prefix) []string {
-	var out []string
+// within returns the condition that the fetched address is in one of the ranges.
+func within(fetch syntax.Text, ranges []netip.Prefix) part {
+	var patterns []syntax.Text
 	for _, r := range ranges {
 		if r.IsValid() {
-			out = append(out, r.Masked().String())
+			patterns = append(patterns, syntax.Range(r))
 		}
 	}
-	return out
+	return anyOf(fetch, patterns)
 }

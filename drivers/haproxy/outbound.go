@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/drivers/haproxy/syntax"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -15,70 +16,126 @@ import (
 // Below and not less than that of the draw before. Requests of its sessions have Share in
 // their token, and go to the servers of the target Place.
 type draw struct {
-	Target       string
+	Target       syntax.Text
 	Below        uint64
-	Share, Place string
+	Share, Place syntax.Text
 }
 
 // The targets without servers: nowhere answers 503 or closes connections, unresolved
 // answers 500, and unmatched 404.
-const nowhere, unresolved, unmatched = "nowhere", "unresolved", "unmatched"
+var nowhere, unresolved, unmatched = syntax.Literal("nowhere"), syntax.Literal("unresolved"), syntax.Literal("unmatched")
+
+// route sends what one of its Matches applies to, to one of the targets.
+type route struct {
+	Name    syntax.Text
+	HTTP    bool
+	Matches []rule
+	To      []draw
+	Session *sticky
+}
 
 // target is an HAProxy backend: a backend of the mesh with what a route asks of it.
 type target struct {
 	*mesh.Backend
 	Timeout  time.Duration
 	Retry    *mesh.Retry
-	Session  *mesh.Session
-	Changes  []string
+	Session  *sticky
+	Changes  []syntax.Text
 	Prefers6 bool // The pod has no IPv4 address.
 	// Mirrors have targets instead of Backends.
-	Mirrors []mesh.Mirror
+	Mirrors []copies
 	// Via is the target for each try, whose answers have a status code for which HAProxy can
 	// repeat the request. It is empty if that is not needed, and for the target of a try, IsTry.
-	Via   string
+	Via   syntax.Text
 	IsTry bool
 }
+
+// copies is a target that gets copies of requests.
+type copies struct {
+	Target                 syntax.Text
+	Numerator, Denominator uint32
+}
+
+// sticky is a session of which HAProxy can express the token.
+type sticky struct {
+	*mesh.Session
+	// Token says where it is, and Cookie what follows its value in a cookie.
+	Token, Cookie syntax.Text
+}
+
+func sessionOf(s *mesh.Session) (out *sticky, ok bool) {
+	if s == nil {
+		return nil, true
+	}
+	kind := syntax.Literal("cookie")
+	if s.Header != "" {
+		kind = syntax.Literal("header")
+	}
+	name, ok := syntax.Word(s.Name())
+	attributes, valid := syntax.Word(s.Attributes())
+	return &sticky{Session: s, Token: syntax.Fill("{} {} {}", kind, name, syntax.Number(s.Seconds())), Cookie: attributes}, ok && valid
+}
+
+// ShareOf returns what names a backend in tokens.
+func (s *sticky) ShareOf(backend string) syntax.Text { return syntax.Section(s.Share(backend)) }
 
 // addOutbound adds the maps of destinations, the routes and the targets. The template
 // closes connections to unknown destinations.
 func (d *document) addOutbound() {
-	d.Targets, d.Redirects = make(map[string]target), make(map[string]redirection)
+	d.Targets, d.Redirects = make(map[syntax.Text]target), make(map[syntax.Text]redirection)
 	for _, name := range d.View.Outbound.Destinations.Names() {
 		of, _ := d.View.Outbound.Destinations.Get(name)
-		to, into, variable, routes := sectionName(name), &d.tcpMap, "var(sess.tcp) -m str", []mesh.Route{{Backends: of.Backends}}
-		if of.Protocol.IsHTTP() {
-			into, variable, routes = &d.httpMap, "var(sess.http) -m str", of.Routes
+		d.addDestination(of, syntax.Section(name))
+	}
+}
+
+func (d *document) addDestination(of *mesh.Destination, to syntax.Text) {
+	into, routes := &d.tcpMap, []mesh.Route{{Backends: of.Backends}}
+	here := anyOf(syntax.Literal("var(sess.tcp) -m str"), []syntax.Text{to})
+	if of.Protocol.IsHTTP() {
+		into, routes = &d.httpMap, of.Routes
+		here = anyOf(syntax.Literal("var(sess.http) -m str"), []syntax.Text{to})
+	}
+	unchosen := syntax.Literal("!chosen")
+	add := func(choice []draw, s *sticky, m mesh.HTTPMatch, parts ...part) {
+		last := len(d.Routes) - 1
+		// The matches of a rule share its targets.
+		if last < 0 || len(d.Routes[last].Matches) == 0 || !slices.Equal(d.Routes[last].To, choice) || !sameSession(d.Routes[last].Session, s) {
+			last++
+			d.Routes = append(d.Routes, route{Name: syntax.Fill("d{}", syntax.Number(last)), HTTP: of.Protocol.IsHTTP(), To: choice, Session: s})
 		}
-		here := is(variable, []string{to})
-		if of.Protocol.IsHTTP() && (len(routes) == 0 || !routes[len(routes)-1].Match.Matches(nil)) {
-			routes = append(slices.Clip(routes), mesh.Route{Backends: []mesh.WeightedBackend{{Backend: unmatched, Weight: 1}}})
+		r := matching(syntax.Fill("d{}-{}", syntax.Number(last), syntax.Number(len(d.Routes[last].Matches))), unchosen, m, parts...)
+		r.HTTP = of.Protocol.IsHTTP()
+		d.Routes[last].Matches = append(d.Routes[last].Matches, r)
+	}
+	for _, server := range of.Servers {
+		add(d.draw(of, &mesh.Route{Backends: server.Backends}), nil, mesh.HTTPMatch{}, here, hosts(syntax.Literal("var(sess.server)"), server.Host))
+	}
+	if len(of.Servers) > 0 {
+		d.ByServerName = append(d.ByServerName, to)
+	}
+	for i := range routes {
+		choice := d.draw(of, &routes[i])
+		if len(routes) == 1 && len(choice) == 1 && routes[i].Match.Matches(nil) && len(of.Servers) == 0 {
+			// A single target without conditions goes into the map itself.
+			to = choice[0].Target
+			break
 		}
-		for _, server := range of.Servers {
-			r := when(fmt.Sprintf("d%d", len(d.Routes)), "!chosen", mesh.HTTPMatch{}, here, hosts("var(sess.server)", []string{server.Host}))
-			r.To = d.draw(of, &mesh.Route{Backends: server.Backends})
-			d.Routes = append(d.Routes, r)
-		}
-		if len(of.Servers) > 0 {
-			d.ByServerName = append(d.ByServerName, to)
-		}
-		for i := range routes {
-			choice := d.draw(of, &routes[i])
-			if len(routes) == 1 && len(choice) == 1 && routes[i].Match.Matches(nil) && len(of.Servers) == 0 {
-				// A single target without conditions goes into the map itself.
-				to = choice[0].Target
-				break
-			}
-			r := when(fmt.Sprintf("d%d", len(d.Routes)), "!chosen", routes[i].Match, here)
-			r.HTTP, r.To, r.Session = of.Protocol.IsHTTP(), choice, routes[i].Session
-			d.Routes = append(d.Routes, r)
-		}
-		for _, address := range of.Addresses {
-			if usable(address) {
-				fmt.Fprintf(into, "%s:%d %s\n", address, of.Port, to)
-			}
+		s, _ := sessionOf(routes[i].Session)
+		add(choice, s, routes[i].Match, here)
+	}
+	if of.Protocol.IsHTTP() && (len(routes) == 0 || !routes[len(routes)-1].Match.Matches(nil)) {
+		add([]draw{{Target: unmatched, Below: 1_000_000}}, nil, mesh.HTTPMatch{}, here)
+	}
+	for _, address := range of.Addresses {
+		if usable(address) {
+			fmt.Fprintf(into, "%s:%d %s\n", syntax.Address(address), of.Port, to)
 		}
 	}
+}
+
+func sameSession(a, b *sticky) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a.Session == *b.Session
 }
 
 // draw returns the targets of a route, at least one.
@@ -86,14 +143,18 @@ func (d *document) draw(of *mesh.Destination, r *mesh.Route) []draw {
 	if r.Redirect != nil {
 		return []draw{{Target: d.redirect(of, r), Below: 1_000_000}}
 	}
+	s, ok := sessionOf(r.Session)
+	if !ok {
+		return []draw{{Target: unresolved, Below: 1_000_000}}
+	}
 	var out []draw
 	var sum uint64
 	for _, b := range r.Backends {
-		if b.Weight > 0 || r.Session != nil {
+		if b.Weight > 0 || s != nil {
 			sum += uint64(b.Weight)
 			one := draw{Target: d.target(of, r, b), Below: sum}
-			if to, ok := d.Targets[one.Target]; ok && r.Session != nil {
-				one.Share, one.Place = r.Session.Share(b.Backend), cmp.Or(to.Via, one.Target)
+			if to, ok := d.Targets[one.Target]; ok && s != nil {
+				one.Share, one.Place = s.ShareOf(b.Backend), cmp.Or(to.Via, one.Target)
 			}
 			out = append(out, one)
 		}
@@ -108,35 +169,34 @@ func (d *document) draw(of *mesh.Destination, r *mesh.Route) []draw {
 }
 
 // target returns the name of the target for a backend with what the route asks of it.
-func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedBackend) string {
-	switch {
-	case to.Backend == "" && of.Protocol.IsHTTP():
+func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedBackend) syntax.Text {
+	if to.Backend == "" {
 		return unresolved
-	case to.Backend == unmatched:
-		return unmatched
 	}
 	b, ok := d.View.Outbound.Backends.Get(to.Backend)
 	if !ok || b.Protocol.IsHTTP() != of.Protocol.IsHTTP() {
 		return nowhere
 	}
-	name, changes := sectionName(b.Name), changesOf(r, to)
-	if r.Timeout > 0 || r.Retry != nil || r.Session != nil || len(changes)+len(r.Mirrors) > 0 {
+	name, changes := syntax.Section(b.Name), changesOf(r, to)
+	s, _ := sessionOf(r.Session)
+	if r.Timeout > 0 || r.Retry != nil || s != nil || len(changes)+len(r.Mirrors) > 0 {
 		asked := mesh.DigestOf(mesh.Route{Timeout: r.Timeout, Retry: r.Retry, Session: r.Session, Mirrors: r.Mirrors})
-		name += "_" + mesh.JoinDigests(asked, mesh.DigestOf(changes)).String()[:16]
+		digest := mesh.JoinDigests(asked, mesh.DigestOf(syntax.Join("\n", changes...).String())).String()
+		name = syntax.Fill("{}_{}", name, syntax.Section(digest[:16]))
 	}
 	retry := r.Retry
 	if most := b.Policy.MaxRetries; retry != nil && most != nil && *most == 0 {
 		none := *retry
 		none.Attempts, retry = 0, &none
 	}
-	out := target{Backend: b, Timeout: r.Timeout, Retry: retry, Session: r.Session, Changes: changes, Prefers6: d.Family() == "ipv6"}
+	out := target{Backend: b, Timeout: r.Timeout, Retry: retry, Session: s, Changes: changes, Prefers6: d.prefers6()}
 	if retry != nil && retry.Attempts > 0 && (retry.Backoff > 0 || slices.Contains(retry.Needs(), mesh.FeatureRetryCodes)) {
-		out.Via = name + ":try"
-		d.Targets[out.Via] = target{Backend: b, Timeout: r.Timeout, Retry: retry, Session: r.Session, IsTry: true, Prefers6: out.Prefers6}
+		out.Via = syntax.Fill("{}:try", name)
+		d.Targets[out.Via] = target{Backend: b, Timeout: r.Timeout, Retry: retry, Session: s, IsTry: true, Prefers6: out.Prefers6}
 	}
 	for _, m := range r.Mirrors {
-		m.Backend = d.target(of, &mesh.Route{Timeout: r.Timeout}, mesh.WeightedBackend{Backend: m.Backend})
-		out.Mirrors = append(out.Mirrors, m)
+		to := d.target(of, &mesh.Route{Timeout: r.Timeout}, mesh.WeightedBackend{Backend: m.Backend})
+		out.Mirrors = append(out.Mirrors, copies{to, m.Numerator, m.Denominator})
 	}
 	d.Targets[name] = out
 	return name
@@ -146,39 +206,56 @@ func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedB
 // client's original destination.
 func usable(a netip.Addr) bool { return a.IsValid() && !a.IsUnspecified() && a.Zone() == "" }
 
-// Address returns the address and port of an endpoint, or "" if it can't be called.
-func (t target) Address(e mesh.Endpoint) string {
+// Address returns the address and port of an endpoint, or nothing if it can't be called.
+func (t target) Address(e mesh.Endpoint) syntax.Text {
 	i := slices.IndexFunc(e.Addresses, usable)
 	if last := len(e.Addresses) - 1; i >= 0 && t.Prefers6 && usable(e.Addresses[last]) {
 		i = last
 	}
-	if i < 0 || e.Port == 0 || e.ServerName != "" && !word.MatchString(e.ServerName) {
-		return ""
+	if _, ok := syntax.Plain(e.ServerName); i < 0 || e.Port == 0 || e.ServerName != "" && !ok {
+		return syntax.Text{}
 	}
-	return netip.AddrPortFrom(e.Addresses[i], e.Port).String()
+	return syntax.Server(e.Addresses[i], e.Port)
 }
 
-// byName returns the server line of a host outside the mesh. The system resolves the name
-// when HAProxy starts, and HAProxy itself from then on.
-func byName(host string, port uint16, family string) string {
+// byName returns the server line of a host outside the mesh, whose name HAProxy resolves itself.
+func byName(host string, port uint16, family syntax.Text) syntax.Text {
 	address, err := netip.ParseAddr(host)
+	name, ok := syntax.Plain(host)
 	switch {
-	case port == 0 || !word.MatchString(host) || err == nil && !usable(address):
-		return "127.0.0.1:1 disabled"
+	case port == 0 || !ok || err == nil && !usable(address):
+		return syntax.Literal("127.0.0.1:1 disabled")
 	case err == nil:
-		return netip.AddrPortFrom(address, port).String()
+		return syntax.Server(address, port)
 	}
-	return fmt.Sprintf("%s:%d resolvers dns init-addr libc,none resolve-prefer %s", host, port, family)
+	return syntax.Fill("{}:{} resolvers dns init-addr libc,none resolve-prefer {}", name, syntax.Number(port), family)
+}
+
+// outside is a host outside the mesh.
+type outside struct {
+	mesh.EgressHost
+	// Section names its targets.
+	Section syntax.Text
 }
 
 // egressHosts returns the valid hosts of a port, the most specific first.
-func egressHosts(port mesh.EgressRoutes) []mesh.EgressHost {
-	out := slices.DeleteFunc(slices.Clone(port.Hosts), func(h mesh.EgressHost) bool {
-		return len(h.Host) > 253 || !word.MatchString(strings.TrimPrefix(h.Host, "*."))
-	})
-	slices.SortStableFunc(out, func(a, b mesh.EgressHost) int {
+func egressHosts(port mesh.EgressRoutes) []outside {
+	var out []outside
+	for _, host := range port.Hosts {
+		name, wild := strings.CutPrefix(host.Host, "*.")
+		plain, ok := syntax.Plain(name)
+		if !ok || len(host.Host) > 253 {
+			continue
+		}
+		section := syntax.Fill("egress_{}_{}", syntax.Number(port.Port), plain)
+		if wild {
+			section = syntax.Fill("egress_{}_:.{}", syntax.Number(port.Port), plain)
+		}
+		out = append(out, outside{host, section})
+	}
+	slices.SortStableFunc(out, func(a, b outside) int {
 		// Exact hosts come first: their index of an asterisk is -1.
 		return cmp.Or(strings.Index(a.Host, "*")-strings.Index(b.Host, "*"), len(b.Host)-len(a.Host), strings.Compare(a.Host, b.Host))
 	})
-	return slices.CompactFunc(out, func(a, b mesh.EgressHost) bool { return a.Host == b.Host })
+	return slices.CompactFunc(out, func(a, b outside) bool { return a.Host == b.Host })
 }

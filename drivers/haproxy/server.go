@@ -5,16 +5,18 @@ import (
 	"hash/fnv"
 	"math/bits"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/drivers/haproxy/syntax"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // server is a server of a target: an endpoint that can be called, or a slot for one.
 type server struct {
 	mesh.Endpoint
-	Name, Address string
+	Name, Address syntax.Text
+	// Verified is the name that its certificate must have, empty for plaintext.
+	Verified syntax.Text
 	// Slots is how many servers of this kind get their addresses from live.lua.
 	Slots int
 	// ID is the server's place on the ring of consistent hashing, 0 without it.
@@ -29,20 +31,20 @@ type server struct {
 // can't change a server's place on a ring, nor which servers are backups.
 func (t target) isLive() bool {
 	p := t.Policy
-	return t.ExternalName == "" && t.Via == "" && !isHashed(p.LoadBalancing) && (p.Ejection == nil || !p.LoadBalancing.PreferZone)
+	return t.ExternalName == "" && t.Via.IsZero() && !isHashed(p.LoadBalancing) && (p.Ejection == nil || !p.LoadBalancing.PreferZone)
 }
 
 // Lines returns the server lines for a client in the zone. A live target has one for each
 // group, for more slots than there are endpoints: their number changes less often.
 func (t target) Lines(zone string) []server {
-	lines, count := t.Servers(zone), make(map[string]int)
+	lines, count := t.Servers(zone), make(map[syntax.Text]int)
 	if !t.isLive() {
 		return lines
 	}
 	for _, one := range lines {
 		count[one.Name]++
 	}
-	slices.SortStableFunc(lines, func(a, b server) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(lines, func(a, b server) int { return strings.Compare(a.Name.String(), b.Name.String()) })
 	lines = slices.CompactFunc(lines, func(a, b server) bool { return a.Name == b.Name })
 	for i, one := range lines {
 		n := count[one.Name] + 1
@@ -62,37 +64,47 @@ func share(n uint32, of int) uint32 { return max(1, min(n, 1<<30)/uint32(max(1, 
 // the endpoint.
 func (t target) Servers(zone string) []server {
 	live, balancing := t.isLive(), t.Policy.LoadBalancing
-	near := func(e mesh.Endpoint) bool { return e.Zone == zone && (live || !e.Draining) && t.Address(e) != "" }
+	near := func(e mesh.Endpoint) bool { return e.Zone == zone && (live || !e.Draining) && !t.Address(e).IsZero() }
 	prefers := balancing.PreferZone && zone != "" && (live || slices.ContainsFunc(t.Endpoints, near))
 	ids := make(map[uint32]bool)
 	var servers, backups []server
 	for i, e := range t.Endpoints {
 		address := t.Address(e)
-		if address == "" {
+		if address.IsZero() {
 			continue
 		}
-		one := server{Endpoint: e, Name: "e" + strconv.Itoa(i), Address: address, Backup: prefers && !near(e), Ejected: t.Policy.Ejection != nil}
+		one := server{Endpoint: e, Name: syntax.Fill("e{}", syntax.Number(i)), Address: address, Backup: prefers && !near(e), Ejected: t.Policy.Ejection != nil}
+		one.Verified, _ = syntax.Plain(e.ServerName)
 		if t.Session != nil && !e.Draining {
-			one.Name = e.Key()
+			one.Name = one.Token()
 		}
 		if live {
-			one.Name = cmp.Or(e.ServerName, "plain") + map[bool]string{true: ":backup"}[one.Backup]
+			one.Name = cmp.Or(one.Verified, syntax.Literal("plain"))
+			if one.Backup {
+				one.Name = backup(one.Name)
+			}
 		}
 		if isHashed(balancing) {
-			one.ID = uniqueID(address, ids)
+			one.ID = uniqueID(address.String(), ids)
 		}
 		servers = append(servers, one)
 		if one.Ejected && !prefers {
 			one.Backup, one.Ejected = true, false
-			one.Name += ":backup"
+			one.Name = backup(one.Name)
 			if one.ID != 0 {
-				one.ID = uniqueID("backup "+address, ids)
+				one.ID = uniqueID("backup "+address.String(), ids)
 			}
 			backups = append(backups, one)
 		}
 	}
 	return append(servers, backups...)
 }
+
+// Token returns what names the endpoint in tokens.
+func (s server) Token() syntax.Text { return syntax.Section(s.Key()) }
+
+// backup returns the name of a server's backup.
+func backup(name syntax.Text) syntax.Text { return syntax.Fill("{}:backup", name) }
 
 // isHashed reports whether requests are distributed by a hash.
 func isHashed(b mesh.LoadBalancing) bool {

@@ -26,7 +26,7 @@ func TestServersOfOtherZones(t *testing.T) {
 			if got != "" {
 				got += " "
 			}
-			if got += strings.TrimSuffix(strings.TrimPrefix(s.Address, "10.0.0."), ":80"); s.Backup {
+			if got += strings.TrimSuffix(strings.TrimPrefix(s.Address.String(), "10.0.0."), ":80"); s.Backup {
 				got += ":backup"
 			}
 		}

@@ -3,7 +3,7 @@ package haproxy
 import (
 	"bytes"
 	"embed"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
@@ -13,6 +13,7 @@ import (
 	texttemplate "text/template"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/drivers/haproxy/syntax"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -36,45 +37,46 @@ var sources embed.FS
 // liveFiles begins the names of the files with endpoints, which live.lua puts into use.
 const liveFiles = "endpoints/"
 
-var configTemplate = texttemplate.Must(texttemplate.New("haproxy.cfg.tmpl").Funcs(texttemplate.FuncMap{
-	"byName": byName, "egressHosts": egressHosts, "hosts": hosts, "is": is, "isHeader": word.MatchString,
-	"path": limitedPath, "prefixes": prefixes, "quote": quote, "replace": strings.ReplaceAll, "sectionName": sectionName, "when": when,
-	"ambiguousPath": func() string { return mesh.AmbiguousPath }, "identityHeaders": mesh.IdentityHeaders,
-	"spellings": mesh.HeaderSpellings, "otherSpellings": mesh.OtherSpellings,
-	"isHashed": isHashed, "hashesSource": hashesSource, "share": share,
-	"address":      func(host string, port uint16) string { return net.JoinHostPort(host, fmt.Sprint(port)) },
+var configTemplate = texttemplate.Must(syntax.Parse(sources, "haproxy.cfg.tmpl", texttemplate.FuncMap{
+	"byName": byName, "egressHosts": egressHosts, "host": hosts, "hosts": hostsOf, "within": within, "anyOf": anyOf, "path": limitedPath,
+	"section": syntax.Section, "plain": plainText, "word": word, "when": when, "limit": limitOf, "limitLines": limitLines, "hashLines": hashLines,
+	"ambiguousPath": func() (syntax.Text, error) { return word(mesh.AmbiguousPath) }, "identityHeaders": mesh.IdentityHeaders,
+	"spellings":      func(name string) (syntax.Text, error) { return word("^" + mesh.HeaderSpellings(name) + "$") },
+	"otherSpellings": otherSpellings,
+	"isHashed":       isHashed, "hashesSource": hashesSource, "share": share,
 	"less":         func(n, by uint32) uint32 { return n - min(n, by) },
-	"append":       func(texts []string, text string) []string { return append(texts, text) },
+	"append":       func(texts []syntax.Text, text syntax.Text) []syntax.Text { return append(texts, text) },
 	"add":          func(a, b uint32) uint64 { return uint64(a) + uint64(b) },
 	"atMost":       func(n uint32) uint32 { return min(n, 1<<30) },
 	"isWildcard":   func(host string) bool { return strings.HasPrefix(host, "*.") },
-	"list":         func(texts ...string) []string { return texts },
+	"list":         func(texts ...syntax.Text) []syntax.Text { return texts },
 	"milliseconds": func(d time.Duration) int64 { return min(max(d, time.Millisecond), 20*24*time.Hour).Milliseconds() },
-	"translated6":  func() string { return agentspec.TranslatedIPv6 },
-}).ParseFS(sources, "haproxy.cfg.tmpl"))
+	"address":      syntax.Address,
+	"translated6":  func() syntax.Text { return syntax.Literal(agentspec.TranslatedIPv6) },
+}))
 
 // document is the data of the template.
 type document struct {
 	View *mesh.View
 	// RunDir holds the proxy's sockets, which no other process can open.
-	RunDir, IdentityDir string
-	// MeshNames is the suffix of the mesh's server names, and Member the prefix of the URI
-	// in the certificates of all workloads.
-	MeshNames, Member string
+	RunDir, IdentityDir syntax.Text
+	// TrustDomain is the mesh's, MeshNames the suffix of its server names, and Member the
+	// prefix of the URI in the certificates of all workloads.
+	TrustDomain, MeshNames, Member syntax.Text
 	// TLS are the options of all mesh TLS, and Curves that of listeners: HAProxy 2.6 has no
 	// such option for servers.
-	TLS, Curves string
+	TLS, Curves syntax.Text
 
 	// Mesh accepts mesh TLS, Ingress the TLS of callers outside the mesh, and Entry every
 	// connection if there is more than mesh TLS: it Peeks at the first bytes, and handles
 	// plaintext itself.
 	Mesh, Ingress, Entry *frontend
 	Peeks                bool
-	Routes               []rule
-	Targets              map[string]target
-	Redirects            map[string]redirection
+	Routes               []route
+	Targets              map[syntax.Text]target
+	Redirects            map[syntax.Text]redirection
 	// ByServerName are the values of tcpMap of the destinations with Servers.
-	ByServerName []string
+	ByServerName []syntax.Text
 
 	httpMap, tcpMap strings.Builder
 }
@@ -85,35 +87,43 @@ func (d *document) Own6() []netip.Addr {
 }
 
 // Family is the address family that the pod prefers.
-func (d *document) Family() string {
-	if n := len(d.Own6()); n > 0 && n == len(d.View.Proxy.Addresses) {
-		return "ipv6"
+func (d *document) Family() syntax.Text {
+	if d.prefers6() {
+		return syntax.Literal("ipv6")
 	}
-	return "ipv4"
+	return syntax.Literal("ipv4")
+}
+
+// prefers6 reports whether the pod has no IPv4 address.
+func (d *document) prefers6() bool {
+	n := len(d.Own6())
+	return n > 0 && n == len(d.View.Proxy.Addresses)
 }
 
 // Translate returns haproxy.cfg, its maps and its scripts.
 func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	settings := view.Settings
-	if !word.MatchString(settings.TrustDomain) {
+	domain, ok := syntax.Plain(settings.TrustDomain)
+	lower, _ := syntax.Plain(strings.ToLower(settings.TrustDomain))
+	if !ok {
 		return nil, fmt.Errorf("haproxy: the trust domain %q is no DNS name", settings.TrustDomain)
 	}
 	doc := &document{
-		View: view, RunDir: driver.RunDir, IdentityDir: driver.IdentityDir,
-		MeshNames: ".sa." + strings.ToLower(settings.TrustDomain),
-		Member:    "spiffe://" + settings.TrustDomain + "/ns/",
-		TLS:       option("ssl-min-ver TLSv", settings.TLS.Min) + option(" ssl-max-ver TLSv", settings.TLS.Max) + option(" ciphers ", settings.TLS.Ciphers...),
-		Curves:    option(" curves ", settings.TLS.Curves...),
+		View: view, RunDir: syntax.Literal(driver.RunDir), IdentityDir: syntax.Literal(driver.IdentityDir),
+		TrustDomain: domain, MeshNames: syntax.Fill(".sa.{}", lower), Member: syntax.Fill("spiffe://{}/ns/", domain),
+		TLS: syntax.Join("", option(syntax.Literal("ssl-min-ver TLSv"), settings.TLS.Min), option(syntax.Literal(" ssl-max-ver TLSv"), settings.TLS.Max),
+			option(syntax.Literal(" ciphers "), settings.TLS.Ciphers...)),
+		Curves: option(syntax.Literal(" curves "), settings.TLS.Curves...),
 	}
 	doc.addInbound()
 	doc.addOutbound()
-	var config, collector bytes.Buffer
-	if err := errors.Join(configTemplate.Execute(&config, doc), configTemplate.ExecuteTemplate(&collector, collectorFile, doc)); err != nil {
+	var config bytes.Buffer
+	if err := configTemplate.Execute(&config, doc); err != nil {
 		return nil, fmt.Errorf("haproxy: %w", err)
 	}
 	files := []driver.File{
 		{Name: configFile, Content: config.Bytes()},
-		{Name: collectorFile, Content: collector.Bytes()},
+		{Name: collectorFile, Content: collectorOf(view)},
 		{Name: "http.map", Content: []byte(doc.httpMap.String())},
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
 	}
@@ -121,34 +131,106 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 		content, _ := sources.ReadFile(script)
 		files = append(files, driver.File{Name: script, Content: content})
 	}
-	for _, name := range slices.Sorted(maps.Keys(doc.Targets)) {
+	byName := func(a, b syntax.Text) int { return strings.Compare(a.String(), b.String()) }
+	for _, name := range slices.SortedFunc(maps.Keys(doc.Targets), byName) {
 		var endpoints bytes.Buffer
 		if t := doc.Targets[name]; t.isLive() {
 			if err := configTemplate.ExecuteTemplate(&endpoints, "endpoints", map[string]any{"Target": t, "Zone": view.Proxy.Zone}); err != nil {
 				return nil, fmt.Errorf("haproxy: %w", err)
 			}
-			files = append(files, driver.File{Name: liveFiles + name, Content: endpoints.Bytes()})
+			files = append(files, driver.File{Name: liveFiles + name.String(), Content: endpoints.Bytes()})
 		}
 	}
 	return files, nil
 }
 
+// limit is a limit of the requests for a port.
+type limit struct {
+	Rule  rule
+	Limit *mesh.RequestLimit
+}
+
+func limitOf(name syntax.Text, port uint16, path mesh.HTTPMatch, of any) limit {
+	out := limit{Rule: when(name, syntax.Fill("!limited port-{}", syntax.Number(port)), path)}
+	switch l := of.(type) {
+	case mesh.RequestLimit:
+		out.Limit = &l
+	case *mesh.RequestLimit:
+		out.Limit = l
+	}
+	return out
+}
+
 // limitedPath returns the match of the requests that the rate limit of a path counts: all
 // requests if HAProxy can't express the path.
 func limitedPath(expression string) (m mesh.HTTPMatch) {
-	if quote(pcre.WholeString(expression)) != "" {
+	if _, ok := syntax.Word(pcre.WholeString(expression)); ok {
 		m.Path.Regex = expression
 	}
 	return m
 }
 
-// sectionName returns the name of a part with the characters that a section can have.
-func sectionName(name string) string { return noWord.ReplaceAllString(name, ":") }
+func hostsOf(fetch syntax.Text, names []string) part { return hosts(fetch, names...) }
 
-// option returns an option with names, or "" if there are none or one of them is invalid.
-func option(option string, names ...string) string {
-	if joined := strings.Join(names, ":"); !noWord.MatchString(strings.ReplaceAll(joined, ":", "")) && joined != "" {
-		return option + joined
+// word and plainText are for texts that are not a user's.
+func word(text string) (syntax.Text, error) {
+	if t, ok := syntax.Word(text); ok {
+		return t, nil
 	}
-	return ""
+	return syntax.Text{}, fmt.Errorf("%q can't be quoted", text)
+}
+
+func plainText(text string) (syntax.Text, error) {
+	if t, ok := syntax.Plain(text); ok {
+		return t, nil
+	}
+	return syntax.Text{}, fmt.Errorf("%q is no plain text", text)
+}
+
+// otherSpellings returns the expression of the other spellings of a header, or nothing if it
+// has none.
+func otherSpellings(name string) syntax.Text {
+	others := mesh.OtherSpellings(name)
+	if others == "" {
+		return syntax.Text{}
+	}
+	t, _ := syntax.Word("^(?:" + others + ")$")
+	return t
+}
+
+// option returns an option with names, or nothing if there are none or one of them is invalid.
+func option(option syntax.Text, names ...string) syntax.Text {
+	var all []syntax.Text
+	for _, name := range names {
+		t, ok := syntax.Plain(name)
+		if !ok {
+			return syntax.Text{}
+		}
+		all = append(all, t)
+	}
+	if len(all) == 0 {
+		return syntax.Text{}
+	}
+	return syntax.Fill("{}{}", option, syntax.Join(":", all...))
+}
+
+// collectorOf tells the agent where to send spans; see agentspec.Spans.
+func collectorOf(view *mesh.View) []byte {
+	to, p := view.Settings.Tracing, view.Proxy
+	if to == nil {
+		return nil
+	}
+	collector := map[string]any{
+		"protocol": to.Protocol, "address": net.JoinHostPort(to.Host, fmt.Sprint(to.Port)), "path": to.Path,
+		"service": p.Identity.ServiceAccount + "." + p.Identity.Namespace,
+		"tags": map[string]string{
+			"component": "proxy", "node_id": p.UID, "k8s.namespace.name": p.Namespace, "k8s.pod.name": p.Name.Name, "service_account": p.Identity.ServiceAccount,
+		},
+	}
+	if len(p.Addresses) > 0 {
+		collector["ip"] = p.Addresses[0].String()
+	}
+	// Maps of texts are always valid JSON.
+	content, _ := json.Marshal(collector)
+	return append(content, '\n')
 }

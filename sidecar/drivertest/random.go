@@ -19,8 +19,8 @@ import (
 // example, keys are unique, and at most one field of a StringMatch is set. The same arguments
 // give the same View.
 //
-// The trust domain and the proxy's own names are not random: a driver may refuse to make a
-// configuration for them.
+// The trust domain, the versions of TLS, and the proxy's own names and addresses are valid: no
+// user writes them.
 func RandomView(text string, seed uint64) *mesh.View {
 	return (&filler{rand: rand.New(rand.NewPCG(seed, 1)), text: text}).view()
 }
@@ -31,7 +31,8 @@ func (f *filler) view() *mesh.View {
 	f.fill(proxy, settings, inbound, egress)
 	proxy.Name, proxy.Identity = mesh.Name{Namespace: "shop", Name: "web-1"}, mesh.Identity{TrustDomain: trustDomain, Namespace: "shop", ServiceAccount: "web"}
 	proxy.UID, proxy.Class = "uid-web-1", "random"
-	settings.TrustDomain = trustDomain
+	proxy.Addresses = []netip.Addr{netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("fd00:244::5")}[:1+f.rand.IntN(2)]
+	settings.TrustDomain, settings.TLS = trustDomain, mesh.TLS{Min: "1.2", Max: "1.3", Ciphers: []string{"ECDHE-RSA-AES128-GCM-SHA256"}, Curves: []string{"X25519"}}
 
 	backends, destinations := map[string]*mesh.Backend{}, map[string]*mesh.Destination{}
 	for i := range 4 {
@@ -177,6 +178,9 @@ func (f *filler) object(v reflect.Value) {
 	case *mesh.Mirror:
 		o.Backend, o.Denominator = f.name(f.rand.IntN(4)), max(o.Denominator, 1)
 		o.Numerator = min(max(o.Numerator, 1), o.Denominator)
+	case *mesh.HashOn:
+		all := []mesh.HashOn{{Header: cmp.Or(o.Header, "x-a")}, {Cookie: cmp.Or(o.Cookie, "a"), CookieTTL: o.CookieTTL}, {SourceIP: true}}
+		*o = all[f.rand.IntN(len(all))]
 	case *mesh.Session:
 		if o.Cookie == "" {
 			o.Header = cmp.Or(o.Header, "x-session")

@@ -3,8 +3,10 @@
 package pcre
 
 import (
+	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"strings"
 )
 
 // maxInstructions limits the compiled size of an expression to what PCRE2, which
@@ -71,4 +73,35 @@ func ParameterOnce(name string) string {
 	const other = `[^&=;%+#]*(?:=[^&;#]*)?`
 	name = regexp.QuoteMeta(name)
 	return `\A(?!(?:.*&)?` + name + `(?:=[^&]*)?&(?:.*&)?` + name + `(?:[=&]|\z))(?:` + other + `&)*` + name + `(?:=[^&;#]*)?(?:&` + other + `)*\z`
+}
+
+// Parameter returns an expression that matches queries, without the question mark, that have
+// the parameter. Its first group is the value of the first one, still encoded. As in package
+// mesh, names are compared decoded, parameters with a semicolon or a malformed escape are
+// ignored, and one without an equals sign has an empty value.
+func Parameter(name string) string {
+	var encoded strings.Builder
+	for i := range len(name) {
+		c := name[i]
+		hex := func(digit byte) string {
+			if low := digit | 0x20; low >= 'a' {
+				return "[" + string(low) + string(low-0x20) + "]"
+			}
+			return string(digit)
+		}
+		digits := fmt.Sprintf("%02x", c)
+		escaped := "%" + hex(digits[0]) + hex(digits[1])
+		switch {
+		case c == ' ':
+			fmt.Fprintf(&encoded, `(?:\+|%s)`, escaped)
+		case c <= ' ' || c > '~' || strings.IndexByte("+&=;%#", c) >= 0:
+			encoded.WriteString(escaped)
+		default:
+			fmt.Fprintf(&encoded, "(?:%s|%s)", regexp.QuoteMeta(string(c)), escaped)
+		}
+	}
+	const text = `(?:[^&;%]|%[0-9a-fA-F]{2})*+`
+	with := func(value string) string { return encoded.String() + `(?:=` + value + `)?+(?=&|\z)` }
+	// Possessive, so that a long query needs no stack.
+	return `\A(?:(?!` + with(text) + `)[^&]*+&)*+` + with(`(`+text+`)`) + `.*\z`
 }
