@@ -3,6 +3,7 @@ package haproxy
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -146,6 +147,11 @@ func shapesOf(words []string) []string {
 		}
 	}
 	// Values that a condition is compared with are one kind of word, however many there are.
+	// So are values that are names, which are not quoted.
+	if i := slices.Index(words, "--"); i > 0 && words[0] == "acl" {
+		others := slices.DeleteFunc(words[i+1:], func(word string) bool { return word == "''" || section.MatchString(word) })
+		words = append(words[:i+1], append([]string{"V"}, others...)...)
+	}
 	rule, condition, _ := strings.Cut(values.ReplaceAllString(strings.Join(words, " "), "-- V"), " if ")
 	shapes := []string{rule}
 	for _, one := range atoms.FindAllString(condition, -1) {

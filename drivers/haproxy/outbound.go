@@ -48,6 +48,8 @@ type target struct {
 	// repeat the request. It is empty if that is not needed, and for the target of a try, IsTry.
 	Via   syntax.Text
 	IsTry bool
+	// IsCopied marks the target of copies, whose sender does not wait for the answer.
+	IsCopied bool
 }
 
 // copies is a target that gets copies of requests.
@@ -113,6 +115,9 @@ func (d *document) addDestination(of *mesh.Destination, to syntax.Text) {
 	}
 	if len(of.Servers) > 0 {
 		d.ByServerName = append(d.ByServerName, to)
+	}
+	if of.ComparesPath() {
+		d.ByPath = append(d.ByPath, to)
 	}
 	for i := range routes {
 		choice := d.draw(of, &routes[i])
@@ -195,7 +200,17 @@ func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedB
 		d.Targets[out.Via] = target{Backend: b, Timeout: r.Timeout, Retry: retry, Session: s, IsTry: true, Prefers6: out.Prefers6}
 	}
 	for _, m := range r.Mirrors {
+		count := len(d.Targets)
 		to := d.target(of, &mesh.Route{Timeout: r.Timeout}, mesh.WeightedBackend{Backend: m.Backend})
+		if copied, ok := d.Targets[to]; ok {
+			if len(d.Targets) > count {
+				// No route has it.
+				delete(d.Targets, to)
+			}
+			copied.IsCopied = true
+			to = syntax.Fill("{}:copy", to)
+			d.Targets[to] = copied
+		}
 		out.Mirrors = append(out.Mirrors, copies{to, m.Numerator, m.Denominator})
 	}
 	d.Targets[name] = out
@@ -218,19 +233,6 @@ func (t target) Address(e mesh.Endpoint) syntax.Text {
 	return syntax.Server(e.Addresses[i], e.Port)
 }
 
-// byName returns the server line of a host outside the mesh, whose name HAProxy resolves itself.
-func byName(host string, port uint16, family syntax.Text) syntax.Text {
-	address, err := netip.ParseAddr(host)
-	name, ok := syntax.Plain(host)
-	switch {
-	case port == 0 || !ok || err == nil && !usable(address):
-		return syntax.Literal("127.0.0.1:1 disabled")
-	case err == nil:
-		return syntax.Server(address, port)
-	}
-	return syntax.Fill("{}:{} resolvers dns init-addr libc,none resolve-prefer {}", name, syntax.Number(port), family)
-}
-
 // outside is a host outside the mesh.
 type outside struct {
 	mesh.EgressHost
@@ -242,6 +244,8 @@ type outside struct {
 func egressHosts(port mesh.EgressRoutes) []outside {
 	var out []outside
 	for _, host := range port.Hosts {
+		// A dot at the end of a name only says that it is complete.
+		host.Host = strings.TrimSuffix(host.Host, ".")
 		name, wild := strings.CutPrefix(host.Host, "*.")
 		plain, ok := syntax.Plain(name)
 		if !ok || len(host.Host) > 253 {

@@ -177,12 +177,14 @@ type running struct {
 	feed     mirror.Feed
 	agent    uint16
 	rejected chan mirror.Status
+	// nameserver is the address of the DNS server, if it is not the machine's.
+	nameserver string
 	// patience limits how long HAProxy may take to load a configuration.
 	patience time.Duration
 }
 
 // start runs an HAProxy until the test ends, with the identity in the folder.
-func start(t testing.TB, dir string, view *mesh.View) *running {
+func start(t testing.TB, dir string, view *mesh.View, options ...func(*running)) *running {
 	t.Helper()
 	path, err := Driver{}.FindProxy()
 	if errors.Is(err, driver.ErrNoProxy) {
@@ -191,6 +193,9 @@ func start(t testing.TB, dir string, view *mesh.View) *running {
 		t.Fatal(err)
 	}
 	r := &running{t: t, dir: dir, log: new(output), spans: new(output), rejected: make(chan mirror.Status, 100), patience: 20 * time.Second}
+	for _, option := range options {
+		option(r)
+	}
 	if _, large := t.(*testing.B); large {
 		r.patience = 4 * time.Minute
 	}
@@ -268,6 +273,9 @@ func (r *running) configure(view *mesh.View) {
 	}
 	// The addresses of the PROXY protocol are not known to the rules of connections yet.
 	text := strings.ReplaceAll(listenSix.ReplaceAllString(string(config), ""), "tcp-request connection", "tcp-request session")
+	if r.nameserver != "" {
+		text = strings.ReplaceAll(text, "parse-resolv-conf", "nameserver test "+r.nameserver)
+	}
 	for from, to := range map[string]string{
 		"bind 0.0.0.0:15003": fmt.Sprintf("bind 127.0.0.1:%d accept-proxy", r.inbound), "bind 0.0.0.0:15001": fmt.Sprintf("bind 127.0.0.1:%d accept-proxy", r.outbound),
 		"bind 127.0.0.1:15000": fmt.Sprintf("bind 127.0.0.1:%d", r.ready), "bind 0.0.0.0:15010": fmt.Sprintf("bind 127.0.0.1:%d", r.metrics),

@@ -21,7 +21,7 @@ import (
 )
 
 // configFile is the configuration. It reads http.map and tcp.map, which map an address and
-// a port to a destination, for HTTP and for other protocols.
+// a port to a destination, for HTTP and for other protocols. names.txt is for name.lua.
 const configFile = "haproxy.cfg"
 
 // collectorFile tells the agent where to send spans.
@@ -29,7 +29,8 @@ const collectorFile = "collector.json"
 
 // sources are the template of the configuration, and scripts that it loads: caller.lua reads
 // the caller's identity from its certificate, authorization.lua asks the mesh's authorization
-// service, mirror.lua sends copies of requests, retry.lua delays retries, and session.lua keeps sessions.
+// service, mirror.lua sends copies of requests, retry.lua delays retries, session.lua keeps sessions,
+// name.lua reads /etc/hosts, and path.lua normalizes paths.
 //
 //go:embed haproxy.cfg.tmpl *.lua
 var sources embed.FS
@@ -38,7 +39,7 @@ var sources embed.FS
 const liveFiles = "endpoints/"
 
 var configTemplate = texttemplate.Must(syntax.Parse(sources, "haproxy.cfg.tmpl", texttemplate.FuncMap{
-	"byName": byName, "egressHosts": egressHosts, "host": hosts, "hosts": hostsOf, "within": within, "anyOf": anyOf, "path": limitedPath,
+	"egressHosts": egressHosts, "host": hosts, "hosts": hostsOf, "within": within, "anyOf": anyOf, "path": limitedPath,
 	"section": syntax.Section, "plain": plainText, "word": word, "when": when, "limit": limitOf, "limitLines": limitLines, "hashLines": hashLines,
 	"ambiguousPath": func() (syntax.Text, error) { return word(mesh.AmbiguousPath) }, "identityHeaders": mesh.IdentityHeaders,
 	"spellings":      func(name string) (syntax.Text, error) { return word("^" + mesh.HeaderSpellings(name) + "$") },
@@ -77,8 +78,12 @@ type document struct {
 	Redirects            map[syntax.Text]redirection
 	// ByServerName are the values of tcpMap of the destinations with Servers.
 	ByServerName []syntax.Text
+	// ByPath are the values of httpMap of the destinations whose routes compare paths.
+	ByPath []syntax.Text
 
 	httpMap, tcpMap strings.Builder
+	// names are the lines of the file for name.lua.
+	names strings.Builder
 }
 
 // Own6 has the pod's IPv6 address, if there is one.
@@ -126,8 +131,9 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 		{Name: collectorFile, Content: collectorOf(view)},
 		{Name: "http.map", Content: []byte(doc.httpMap.String())},
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
+		{Name: "names.txt", Content: []byte(doc.names.String())},
 	}
-	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua", "live.lua", "session.lua"} {
+	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua", "live.lua", "session.lua", "name.lua", "path.lua"} {
 		content, _ := sources.ReadFile(script)
 		files = append(files, driver.File{Name: script, Content: content})
 	}
