@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/accesslog"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/page"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -154,9 +155,9 @@ func textOf(pod *corev1.Pod, line accesslog.Line) string {
 	if !line.Start.IsZero() {
 		at = line.Start.Local().Format("15:04:05.000")
 	}
-	words := []string{at, nameOf(pod), arrow, other}
+	words := []string{at, terminal.Word(nameOf(pod)), arrow, terminal.Word(other)}
 	if line.Method != "" {
-		words = append(words, line.Method, line.Authority+line.Path)
+		words = append(words, terminal.Word(line.Method), terminal.Word(line.Authority+line.Path))
 	} else {
 		words = append(words, "TCP")
 	}
@@ -165,7 +166,7 @@ func textOf(pod *corev1.Pod, line accesslog.Line) string {
 	}
 	words = append(words, line.Duration.Round(time.Millisecond).String())
 	if line.Reason != "" {
-		words = append(words, "refused: "+line.Reason)
+		words = append(words, "refused: "+terminal.Word(line.Reason))
 	}
 	return strings.Join(words, " ")
 }

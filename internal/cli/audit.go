@@ -7,11 +7,11 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
 )
 
@@ -106,7 +106,7 @@ something would be refused. Pods whose class runs no proxy need not be audited.`
 			case len(unknown)+len(unaudited) > 0:
 				return errReported
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "the policies would refuse nothing of what %s counted\n", podsHave(audited))
+			terminal.Fprintf(cmd.ErrOrStderr(), "the policies would refuse nothing of what %s counted\n", podsHave(audited))
 			return nil
 		},
 	}
@@ -143,7 +143,7 @@ func warnUnaudited(w io.Writer, pods []traffic.Pod) {
 	if len(pods) > 1 {
 		what = fmt.Sprintf("%d pods are not audited, so what their policies would refuse is not known; annotate their namespaces", len(pods))
 	}
-	fmt.Fprintf(w, "warning: %s with openservicemesh.io/access-mode: Audit: %s\n", what, strings.Join(names, ", "))
+	terminal.Fprintf(w, "warning: %s with openservicemesh.io/access-mode: Audit: %s\n", what, strings.Join(names, ", "))
 }
 
 func podsHave(n int) string {
@@ -159,19 +159,19 @@ func printRefusals(w io.Writer, refusals []traffic.Refusal, wide, rates bool) er
 	if rates {
 		number, header = rate, "PER SECOND"
 	}
-	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	t := terminal.NewTable(w, 3)
 	header = "SOURCE\tDESTINATION\tCLIENT\tREASON\t" + header
 	if wide {
 		header += "\tSERVER\tPROTOCOL"
 	}
-	fmt.Fprintln(t, header)
+	t.Header(header)
 	for i := range refusals {
 		r := &refusals[i]
 		cells := []string{edgeEnd(r.Source, nil), edgeEnd(r.Destination, nil), identityOf(r.Source), r.Reason, number(r.Count)}
 		if wide {
 			cells = append(cells, identityOf(r.Destination), r.Protocol)
 		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+		t.Row(cells...)
 	}
 	return t.Flush()
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/redact"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 // reportFlags are the flags of 'outrigger bug-report'.
@@ -111,7 +112,7 @@ func (f *reportFlags) run(cmd *cobra.Command) error {
 	r.finish()
 	if f.dryRun {
 		for _, file := range r.files {
-			fmt.Fprintf(cmd.OutOrStdout(), "%9d  %s\n", len(file.content), file.name)
+			terminal.Fprintf(cmd.OutOrStdout(), "%9d  %s\n", len(file.content), file.name)
 		}
 		return nil
 	}
@@ -120,11 +121,11 @@ func (f *reportFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "wrote %s: %d files, %d bytes", f.output, len(r.files), size)
+	terminal.Fprintf(out, "wrote %s: %d files, %d bytes", f.output, len(r.files), size)
 	if r.failed > 0 {
-		fmt.Fprintf(out, "; %d items could not be read: see errors.txt in it", r.failed)
+		terminal.Fprintf(out, "; %d items could not be read: see errors.txt in it", r.failed)
 	}
-	fmt.Fprintf(out, "\nSecrets were removed where their field or their form shows that they are secrets.\nLook into the archive before you send it: tar -xzf %s\n", f.output)
+	terminal.Fprintf(out, "\nSecrets were removed where their field or their form shows that they are secrets.\nLook into the archive before you send it: tar -xzf %s\n", f.output)
 	return nil
 }
 
@@ -256,8 +257,9 @@ func (r *report) fail(what string, err error) {
 	}
 	r.failed++
 	text := redact.Text(what + ": " + strings.ReplaceAll(err.Error(), "\n", "\n  "))
-	fmt.Fprintln(r.to, text)
-	fmt.Fprintln(&r.errors, text)
+	// The lines of the error after the first are indented.
+	_, _ = io.WriteString(r.to, terminal.Text(text)+"\n")
+	r.errors.WriteString(text + "\n")
 }
 
 // finish adds the file with everything that could not be read.

@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
 	"github.com/outrigger-mesh/outrigger/internal/version"
 )
@@ -211,12 +212,12 @@ func printFindings(w io.Writer, findings []check.Finding) error {
 		if object != "" {
 			object += ": "
 		}
-		fmt.Fprintf(&b, "  %s  %s: %s%s\n", marks[f.Level], question, object, f.Message)
+		terminal.Fprintf(&b, "  %s  %s: %s%s\n", marks[f.Level], question, object, f.Message)
 		if f.Fix != "" {
-			fmt.Fprintf(&b, "           fix: %s\n", f.Fix)
+			terminal.Fprintf(&b, "           fix: %s\n", f.Fix)
 		}
 	}
-	fmt.Fprintf(&b, "\n%d ok, %d warnings, %d errors\n", counts[check.OK], counts[check.Warning], counts[check.Error])
+	terminal.Fprintf(&b, "\n%d ok, %d warnings, %d errors\n", counts[check.OK], counts[check.Warning], counts[check.Error])
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 // explainer is an engine that reports the steps of its decisions.
@@ -164,22 +165,22 @@ func printExplained(w io.Writer, answers []explained, format string) error {
 		if i > 0 {
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(&b, "%s: %s (%s)\n", a.Object, a.Outcome, a.Reason)
+		terminal.Fprintf(&b, "%s: %s (%s)\n", a.Object, a.Outcome, a.Reason)
 		for _, s := range a.Steps {
 			mark := " "
 			if s.Decided {
 				mark = "*"
 			}
-			fmt.Fprintf(&b, "  %s %-24s %s\n", mark, s.Rule, s.Saw)
+			terminal.Fprintf(&b, "  %s %-24s %s\n", mark, s.Rule, s.Saw)
 		}
 		if len(a.Steps) == 0 || a.Message != a.Steps[len(a.Steps)-1].Saw {
-			fmt.Fprintf(&b, "  ! %s\n", a.Message)
+			terminal.Fprintf(&b, "  ! %s\n", a.Message)
 		}
 		if len(a.Added) > 0 {
-			fmt.Fprintf(&b, "  gets: %s (templates: %s)\n", strings.Join(a.Added, ", "), strings.Join(a.Templates, ", "))
+			terminal.Fprintf(&b, "  gets: %s (templates: %s)\n", strings.Join(a.Added, ", "), strings.Join(a.Templates, ", "))
 		}
 		for _, warning := range a.Warnings {
-			fmt.Fprintf(&b, "  warning: %s: %s\n", warning.Code, warning.Message)
+			terminal.Fprintf(&b, "  warning: %s: %s\n", warning.Code, warning.Message)
 		}
 	}
 	_, err := io.WriteString(w, b.String())

@@ -1,12 +1,11 @@
 package cli
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/convert"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 // newConvertCommand returns the command convert.
@@ -49,10 +48,10 @@ Exit codes: 0 the routes were printed, 1 something failed, 2 wrong usage.`,
 				return err
 			}
 			for _, note := range notes {
-				fmt.Fprintln(cmd.ErrOrStderr(), note)
+				terminal.Fprintln(cmd.ErrOrStderr(), note)
 			}
 			if len(routes) == 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "there is nothing to convert")
+				terminal.Fprintln(cmd.ErrOrStderr(), "there is nothing to convert")
 			}
 			return nil
 		},

@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/dashboard"
 	"github.com/outrigger-mesh/outrigger/internal/limit"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 // newDashboardCommand returns the command dashboard.
@@ -70,10 +71,10 @@ spec.observability.enableDebugServer set to true.`,
 			}
 			options := dashboard.Options{Ask: ask, Log: logger}
 			address := options.Local(listener)
-			fmt.Fprintln(cmd.OutOrStdout(), "The dashboard is at", address)
+			terminal.Fprintln(cmd.OutOrStdout(), "The dashboard is at", address)
 			if browser {
 				if err := openBrowser(cmd.Context(), address); err != nil {
-					fmt.Fprintln(cmd.ErrOrStderr(), "warning: no browser was opened:", err)
+					terminal.Fprintln(cmd.ErrOrStderr(), "warning: no browser was opened:", err)
 				}
 			}
 			return limit.NewServer(dashboard.New(options), limit.Bounds{}, logger).Run(cmd.Context(), listener, 0)

@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/demo"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
@@ -76,7 +77,7 @@ or after --for, and removes everything that it created.`,
 			if opts.Dir, err = os.MkdirTemp("", "outrigger-demo-"); err != nil {
 				return err
 			}
-			opts.Out = cmd.OutOrStdout()
+			opts.Out = terminal.Writer(cmd.OutOrStdout())
 			return errors.Join(demo.Run(cmd.Context(), opts), os.RemoveAll(opts.Dir))
 		},
 	}

@@ -7,11 +7,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
 )
 
@@ -77,7 +77,7 @@ Exit codes: 0 at least one proxy was read, 1 none was or something failed, 2 wro
 			case f.output == "json" || f.output == "yaml":
 				err = usage.PrintAs(cmd.OutOrStdout(), f.output, append([]traffic.Edge{}, edges...))
 			case len(edges) == 0:
-				fmt.Fprintln(cmd.ErrOrStderr(), "the proxies have counted no requests or connections")
+				terminal.Fprintln(cmd.ErrOrStderr(), "the proxies have counted no requests or connections")
 			default:
 				err = printEdges(cmd.OutOrStdout(), edges, f.output == "wide", f.window > 0)
 			}
@@ -99,12 +99,12 @@ func printEdges(w io.Writer, edges []traffic.Edge, wide, rates bool) error {
 	if rates {
 		number, unit = rate, "/S"
 	}
-	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	t := terminal.NewTable(w, 3)
 	header := fmt.Sprintf("SOURCE\tDESTINATION\tCLIENT\tSERVER\tREQUESTS%[1]s\tCONNECTIONS%[1]s\tMTLS\tDENIED%[1]s", unit)
 	if wide {
 		header += "\tSERVICES\tSUCCESS\tP50\tP95\tP99"
 	}
-	fmt.Fprintln(t, header)
+	t.Header(header)
 	for i := range edges {
 		e := &edges[i]
 		cells := []string{
@@ -119,7 +119,7 @@ func printEdges(w io.Writer, edges []traffic.Edge, wide, rates bool) error {
 			cells = append(cells, orDash(strings.Join(e.Services, ",")), share(success),
 				latency(e.Durations.Quantile(0.5)), latency(e.Durations.Quantile(0.95)), latency(e.Durations.Quantile(0.99)))
 		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+		t.Row(cells...)
 	}
 	return t.Flush()
 }

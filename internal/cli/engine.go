@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 // engineFlags select the configuration with which a command injects: files, or the objects
@@ -118,7 +118,7 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 	}
 	resolved := meshconfig.NewInjectionResolver().Resolve(meshConfig)
 	for _, problem := range resolved.Problems() {
-		fmt.Fprintln(f.problems, "warning:", problem)
+		terminal.Fprintln(f.problems, "warning:", problem)
 	}
 	parts.Config = source.NewLive(resolved)
 	engine := injector.New(parts)

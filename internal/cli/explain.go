@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -11,6 +10,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/explain"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -84,7 +84,7 @@ Exit codes: 0 Allowed, 1 there is no verdict, 2 wrong usage, 3 any other verdict
 				return err
 			}
 			for _, problem := range read.problems {
-				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", problem)
+				terminal.Fprintln(cmd.ErrOrStderr(), "warning:", problem)
 			}
 			unreadable := func(p mesh.Problem) bool { return p.Reason == dir.ReasonUnreadable }
 			if slices.ContainsFunc(read.problems, unreadable) {

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/page"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
@@ -103,7 +103,7 @@ Exit codes: 0 all were added, 1 something failed, 2 wrong usage.`,
 				if err := c.apply(cmd.Context(), client, ns.Name); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s added to mesh %s\n", ns.Name, f.mesh.Name)
+				terminal.Fprintf(cmd.OutOrStdout(), "namespace/%s added to mesh %s\n", ns.Name, f.mesh.Name)
 				if noInjection {
 					return nil
 				}
@@ -143,7 +143,7 @@ Exit codes: 0 all were removed, 1 something failed, 2 wrong usage.`,
 				of, ok := ns.Labels[inject.MonitoredByLabel]
 				switch {
 				case !ok:
-					fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s is in no mesh\n", ns.Name)
+					terminal.Fprintf(cmd.OutOrStdout(), "namespace/%s is in no mesh\n", ns.Name)
 					return nil
 				case of != f.mesh.Name:
 					return fmt.Errorf("namespace %s is in mesh %s, not in %s; name it with --mesh-name", ns.Name, of, f.mesh.Name)
@@ -151,7 +151,7 @@ Exit codes: 0 all were removed, 1 something failed, 2 wrong usage.`,
 				if err := c.apply(cmd.Context(), client, ns.Name); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s removed from mesh %s\n", ns.Name, f.mesh.Name)
+				terminal.Fprintf(cmd.OutOrStdout(), "namespace/%s removed from mesh %s\n", ns.Name, f.mesh.Name)
 				return f.tellRestarts(cmd, client, ns.Name, "with a sidecar", func(p *corev1.Pod) bool { return inject.Injected(p) })
 			})
 		},
@@ -181,7 +181,7 @@ Exit codes: 0 all are ignored, 1 something failed, 2 wrong usage.`,
 				if err := c.apply(cmd.Context(), client, ns.Name); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s ignored\n", ns.Name)
+				terminal.Fprintf(cmd.OutOrStdout(), "namespace/%s ignored\n", ns.Name)
 				return f.tellRestarts(cmd, client, ns.Name, "with a sidecar", func(p *corev1.Pod) bool { return inject.Injected(p) })
 			})
 		},
@@ -255,7 +255,7 @@ func (f *namespaceFlags) tellRestarts(cmd *cobra.Command, client kubernetes.Inte
 		if !slices.Contains([]string{"deployment", "statefulset", "daemonset"}, kind) {
 			what = fmt.Sprintf("kubectl delete -n %s %s, and create it again", namespace, name)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "  %s: %d running %s until: %s\n", name, counts[name], how, what)
+		terminal.Fprintf(cmd.OutOrStdout(), "  %s: %d running %s until: %s\n", name, counts[name], how, what)
 	}
 	return nil
 }
@@ -307,7 +307,7 @@ Exit codes: 0 they were listed, 1 something failed, 2 wrong usage.`,
 				return usage.PrintAs(cmd.OutOrStdout(), output, listed)
 			}
 			if len(listed) == 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "no namespace is in mesh %s; add one with 'outrigger namespace add'\n", f.mesh.Name)
+				terminal.Fprintf(cmd.ErrOrStderr(), "no namespace is in mesh %s; add one with 'outrigger namespace add'\n", f.mesh.Name)
 				return nil
 			}
 			return printNamespaces(cmd.OutOrStdout(), listed, output)
@@ -363,22 +363,22 @@ func (f *namespaceFlags) list(ctx context.Context, client kubernetes.Interface, 
 func printNamespaces(w io.Writer, listed []listedNamespace, format string) error {
 	if format == "name" {
 		for _, l := range listed {
-			fmt.Fprintln(w, "namespace/"+l.Name)
+			terminal.Fprintln(w, "namespace/"+l.Name)
 		}
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	t := terminal.NewTable(w, 3)
 	header := "NAME\tMESH\tINJECTION\tWITH\tWITHOUT"
 	if format == "wide" {
 		header += "\tCLASS\tREVISION"
 	}
-	fmt.Fprintln(t, header)
+	t.Header(header)
 	for _, l := range listed {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d", l.Name, cmp.Or(l.Mesh, "-"), l.Injection, l.With, l.Without)
+		cells := []string{l.Name, cmp.Or(l.Mesh, "-"), l.Injection, fmt.Sprint(l.With), fmt.Sprint(l.Without)}
 		if format == "wide" {
-			fmt.Fprintf(t, "\t%s\t%s", cmp.Or(l.Class, "-"), cmp.Or(l.Revision, "-"))
+			cells = append(cells, cmp.Or(l.Class, "-"), cmp.Or(l.Revision, "-"))
 		}
-		fmt.Fprintln(t)
+		t.Row(cells...)
 	}
 	return t.Flush()
 }

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +22,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -140,13 +140,13 @@ Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`
 			switch {
 			case f.output == "name":
 				for i := range proxies {
-					fmt.Fprintln(cmd.OutOrStdout(), proxies[i].Name)
+					terminal.Fprintln(cmd.OutOrStdout(), proxies[i].Name)
 				}
 			case f.output == "json" || f.output == "yaml":
 				// Without proxies the output is an empty list, not null.
 				err = usage.PrintAs(cmd.OutOrStdout(), f.output, append([]listedProxy{}, proxies...))
 			case len(proxies) == 0 && failed == nil:
-				fmt.Fprintln(cmd.ErrOrStderr(), "no proxy is connected")
+				terminal.Fprintln(cmd.ErrOrStderr(), "no proxy is connected")
 			case len(proxies) > 0:
 				err = printProxies(cmd.OutOrStdout(), proxies, f.output == "wide", time.Now())
 			}
@@ -255,7 +255,7 @@ wrong usage.`,
 				}
 				pod = chosen.Namespace + "/" + chosen.Name
 				if len(pods) > 1 {
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s has %d pods; showing %s\n", target, len(pods), pod)
+					terminal.Fprintf(cmd.ErrOrStderr(), "%s has %d pods; showing %s\n", target, len(pods), pod)
 				}
 			}
 			page, err := f.get(cmd.Context(), pod)
@@ -302,12 +302,12 @@ func (f *proxyFlags) list(ctx context.Context) ([]listedProxy, error) {
 
 // printProxies writes the table, and a line for each proxy that keeps crashing.
 func printProxies(w io.Writer, proxies []listedProxy, wide bool, now time.Time) error {
-	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	t := terminal.NewTable(w, 3)
 	header := "NAMESPACE\tNAME\tCLASS\tSTATE\tCONNECTED"
 	if wide {
 		header += "\tVERSION\tSENT\tACKED\tRESOURCES\tBYTES\tADDRESS\tCONTROLLER"
 	}
-	fmt.Fprintln(t, header)
+	t.Header(header)
 	for i := range proxies {
 		p := &proxies[i]
 		row := []string{p.Name.Namespace, p.Name.Name, cmp.Or(p.Class, "-"), string(p.State), connectedFor(p, now)}
@@ -315,14 +315,14 @@ func printProxies(w io.Writer, proxies []listedProxy, wide bool, now time.Time) 
 			row = append(row, cmp.Or(p.Version, "-"), configurationOf(p.Sent), configurationOf(p.Acked),
 				fmt.Sprint(p.Resources), fmt.Sprint(p.Bytes), p.Address, p.Controller)
 		}
-		fmt.Fprintln(t, strings.Join(row, "\t"))
+		t.Row(row...)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	for i := range proxies {
 		if p := &proxies[i]; p.Failure != nil {
-			fmt.Fprintf(w, "%s: %s\n", p.Name, p.Failure.Text())
+			terminal.Fprintf(w, "%s: %s\n", p.Name, p.Failure.Text())
 		}
 	}
 	return nil
@@ -388,8 +388,8 @@ func (f *proxyFlags) get(ctx context.Context, pod string) (*proxyPage, error) {
 
 // print writes the page for people.
 func (p *proxyPage) print(w io.Writer, pod string) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	line := func(name, format string, args ...any) { fmt.Fprintf(t, "# "+name+":\t"+format+"\n", args...) }
+	t := terminal.NewTable(w, 2)
+	line := func(name, format string, args ...any) { t.Row("# "+name+":", fmt.Sprintf(format, args...)) }
 	line("Pod", "%s", pod)
 	if proxy := p.answer.Proxy; proxy == nil {
 		line("State", "not connected")
@@ -422,7 +422,7 @@ func (p *proxyPage) print(w io.Writer, pod string) error {
 	for _, name := range slices.Sorted(maps.Keys(p.answer.Configuration)) {
 		files = append(files, driver.File{Name: name, Content: []byte(p.answer.Configuration[name])})
 	}
-	return printConfiguration(w, "yaml", files)
+	return printConfiguration(terminal.Writer(w), "yaml", files)
 }
 
 // printRaw writes a text in JSON unchanged or as YAML.

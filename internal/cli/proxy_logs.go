@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -58,7 +59,7 @@ Exit codes: 0 the log was read, 1 there is no sidecar or something failed, 2 wro
 				return err
 			}
 			if len(pods) > 1 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s has %d pods; showing %s/%s\n", target, len(pods), pod.Namespace, pod.Name)
+				terminal.Fprintf(cmd.ErrOrStderr(), "%s has %d pods; showing %s/%s\n", target, len(pods), pod.Namespace, pod.Name)
 			}
 			options.Container = driver.ProxyContainer
 			if setup {
@@ -93,7 +94,7 @@ func copyLog(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, 
 		return fmt.Errorf("the log of container %s of pod %s/%s: %w", options.Container, pod.Namespace, pod.Name, err)
 	}
 	defer stream.Close()
-	if _, err := io.Copy(to, stream); err != nil && ctx.Err() == nil {
+	if _, err := io.Copy(terminal.Writer(to), stream); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("the log of container %s of pod %s/%s: %w", options.Container, pod.Namespace, pod.Name, err)
 	}
 	return nil

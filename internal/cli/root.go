@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/internal/version"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
@@ -49,6 +50,11 @@ func Main(more ...*cobra.Command) int {
 		// As a plug-in of kubectl it is called with two words.
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl outrigger"}
 	}
+	return execute(ctx, root)
+}
+
+// execute runs the program's command, writes its error, and returns the exit code.
+func execute(ctx context.Context, root *cobra.Command) int {
 	ran, err := root.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
@@ -58,12 +64,12 @@ func Main(more ...*cobra.Command) int {
 	case errors.Is(err, errRefused):
 		return exitRefused
 	}
-	fmt.Fprintln(root.ErrOrStderr(), "error:", err)
+	_, _ = terminal.FprintError(root.ErrOrStderr(), err)
 	if errors.As(err, &usage.Refusal{}) {
 		return exitRefused
 	}
 	if errors.As(err, &usage.Error{}) {
-		fmt.Fprintf(root.ErrOrStderr(), "See '%s --help'.\n", ran.CommandPath())
+		terminal.Fprintf(root.ErrOrStderr(), "See '%s --help'.\n", ran.CommandPath())
 		return exitMisused
 	}
 	return exitFailed

@@ -30,6 +30,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
@@ -87,7 +88,7 @@ func (f *snapshotFlags) read(cmd *cobra.Command) (*reading, error) {
 		}
 	}
 	if namespaces > 0 && members == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: no namespace of the %s is in mesh %s; name your mesh with --mesh-name\n", from, f.engine.mesh.Name)
+		terminal.Fprintf(cmd.ErrOrStderr(), "warning: no namespace of the %s is in mesh %s; name your mesh with --mesh-name\n", from, f.engine.mesh.Name)
 	}
 	r.Snapshot = catalog.BuildFor(r.facts, catalog.Options{Features: sidecar.Features, Proxyless: sidecar.IsProxyless})
 	return &r, nil

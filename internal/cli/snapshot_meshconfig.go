@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -28,7 +29,7 @@ func (f *snapshotFlags) assumedMeshConfig(stderr io.Writer) (*v1alpha2.MeshConfi
 	if err != nil {
 		return nil, nil, err
 	}
-	fmt.Fprintln(stderr, "no MeshConfig in the manifests: using the chart's defaults; name yours with --mesh-config")
+	terminal.Fprintln(stderr, "no MeshConfig in the manifests: using the chart's defaults; name yours with --mesh-config")
 	return obj, nil, nil
 }
 

@@ -3,13 +3,13 @@ package cli
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
 )
 
@@ -178,10 +178,10 @@ func statRows(warnings io.Writer, report *traffic.Report, q *traffic.Query) ([]t
 	}
 	warnUnread(warnings, report.Unread(q))
 	for _, note := range notes {
-		fmt.Fprintln(warnings, "note:", note)
+		terminal.Fprintln(warnings, "note:", note)
 	}
 	if len(rows) == 0 {
-		fmt.Fprintln(warnings, "nothing in the mesh has this type; see 'outrigger check-inject' for pods without a sidecar")
+		terminal.Fprintln(warnings, "nothing in the mesh has this type; see 'outrigger check-inject' for pods without a sidecar")
 	}
 	return rows, nil
 }

@@ -7,14 +7,14 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
 )
 
 // printRows writes the table of rows.
 func printRows(w io.Writer, rows []traffic.Row, q *traffic.Query, wide bool) error {
-	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	t := terminal.NewTable(w, 3)
 	withNamespace := q.Namespace == "" && q.Kind != traffic.KindNamespace
 	header := "NAME\tPODS\tRPS\tSUCCESS\tP50\tP95\tP99\tCONN/S\tRECEIVED/S\tSENT/S\tMTLS\tDENIED/S"
 	if withNamespace {
@@ -23,7 +23,7 @@ func printRows(w io.Writer, rows []traffic.Row, q *traffic.Query, wide bool) err
 	if wide {
 		header += "\tRETRIES/S\tCLASS\tCODES"
 	}
-	fmt.Fprintln(t, header)
+	t.Header(header)
 	for i := range rows {
 		row := &rows[i]
 		var cells []string
@@ -36,7 +36,7 @@ func printRows(w io.Writer, rows []traffic.Row, q *traffic.Query, wide bool) err
 		if wide {
 			cells = append(cells, rate(row.PerSecond.Retries), orDash(strings.Join(row.Classes, ",")), rates(row.PerSecond.Codes))
 		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+		t.Row(cells...)
 	}
 	return t.Flush()
 }

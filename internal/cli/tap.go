@@ -3,8 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/accesslog"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -207,7 +208,7 @@ func (t *tap) read(ctx context.Context, pods []corev1.Pod, since time.Duration) 
 func (t *tap) warn(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	fmt.Fprintf(t.warnings, format+"\n", args...)
+	terminal.Fprintf(t.warnings, format+"\n", args...)
 }
 
 // proxyID returns the ID of the container in which a pod's sidecar runs, or "".
@@ -243,8 +244,7 @@ func (t *tap) show(pod *corev1.Pod, line accesslog.Line, raw []byte) bool {
 		return true
 	}
 	t.shown++
-	text := t.text(pod, line, raw)
-	if _, err := fmt.Fprintln(t.out, text); err != nil {
+	if err := t.print(pod, line, raw); err != nil {
 		t.err = errors.Join(t.err, err)
 		t.stop()
 		return false
@@ -256,16 +256,25 @@ func (t *tap) show(pod *corev1.Pod, line accesslog.Line, raw []byte) bool {
 	return true
 }
 
-func (t *tap) text(pod *corev1.Pod, line accesslog.Line, raw []byte) string {
+func (t *tap) print(pod *corev1.Pod, line accesslog.Line, raw []byte) error {
 	if t.flags.output == "json" {
 		// The raw line has been parsed, so it is an object.
-		return fmt.Sprintf(`{"pod":%q,"line":%s}`, nameOf(pod), raw)
+		e := json.NewEncoder(t.out)
+		e.SetEscapeHTML(false)
+		return e.Encode(podLine{nameOf(pod), raw})
 	}
 	text := textOf(pod, line)
 	if t.flags.output == "wide" {
-		text += " flags=" + cmp.Or(line.Flags, "-") + " request-id=" + cmp.Or(line.RequestID, "-")
+		text += " flags=" + cmp.Or(terminal.Word(line.Flags), "-") + " request-id=" + cmp.Or(terminal.Word(line.RequestID), "-")
 	}
-	return text
+	_, err := terminal.Fprintln(t.out, text)
+	return err
+}
+
+// podLine is a line of the output of -o json: a sidecar's own line, with the pod.
+type podLine struct {
+	Pod  string          `json:"pod"`
+	Line json.RawMessage `json:"line"`
 }
 
 // hint says why nothing was shown, if so.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
 )
 
@@ -67,7 +68,7 @@ Exit codes: 0 it was ended with Ctrl-C, 1 something failed, 2 wrong usage.`,
 // follow shows a table after each interval until ctx ends. After the first one, it goes on
 // when the controller does not answer.
 func (f *statFlags) follow(ctx context.Context, out screen, warnings io.Writer, q *traffic.Query, interval time.Duration) error {
-	fmt.Fprintf(warnings, "reading the proxies for %s\n", interval)
+	terminal.Fprintf(warnings, "reading the proxies for %s\n", interval)
 	period := interval
 	if f.prometheus != "" {
 		period = prometheusWindow
@@ -82,7 +83,7 @@ func (f *statFlags) follow(ctx context.Context, out screen, warnings io.Writer, 
 		case err != nil && !shown:
 			return err
 		case err != nil:
-			fmt.Fprintln(&page, "error:", err)
+			_, _ = terminal.FprintError(&page, err)
 		}
 		if err := out.show(page.Bytes()); err != nil {
 			return err
@@ -101,7 +102,7 @@ func (f *statFlags) table(ctx context.Context, w io.Writer, q *traffic.Query, pe
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s, requests of %s\n", time.Now().Format(time.TimeOnly), period)
+	terminal.Fprintf(w, "%s, requests of %s\n", time.Now().Format(time.TimeOnly), period)
 	var warnings bytes.Buffer
 	rows, err := statRows(&warnings, report, q)
 	if err != nil {

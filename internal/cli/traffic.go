@@ -19,6 +19,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/scrape"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
 )
 
@@ -201,7 +202,7 @@ func warnUnread(w io.Writer, unread []traffic.Pod) {
 		if len(pods) > 1 {
 			what = fmt.Sprintf("%d pods are missing in the numbers", len(pods))
 		}
-		fmt.Fprintf(w, "warning: %s: %s: %s\n", what, problem, strings.Join(pods, ", "))
+		terminal.Fprintf(w, "warning: %s: %s: %s\n", what, problem, strings.Join(pods, ", "))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -110,10 +111,10 @@ usage.`,
 func warn(w io.Writer, problems []mesh.Problem) {
 	const most = 20
 	for _, problem := range problems[:min(len(problems), most)] {
-		fmt.Fprintln(w, "warning:", problem)
+		terminal.Fprintln(w, "warning:", problem)
 	}
 	if len(problems) > most {
-		fmt.Fprintf(w, "warning: and %d more problems; see outrigger validate\n", len(problems)-most)
+		terminal.Fprintf(w, "warning: and %d more problems; see outrigger validate\n", len(problems)-most)
 	}
 }
 
@@ -163,7 +164,7 @@ func checkConfiguration(ctx context.Context, report io.Writer, d driver.Capabili
 		}
 		return fmt.Errorf("the proxy rejects the configuration of %s: %w", view.Proxy.Name, err)
 	}
-	fmt.Fprintf(report, "the proxy accepts the configuration of %s\n", view.Proxy.Name)
+	terminal.Fprintf(report, "the proxy accepts the configuration of %s\n", view.Proxy.Name)
 	return nil
 }
 
@@ -172,7 +173,10 @@ func printConfiguration(w io.Writer, format string, files []driver.File) error {
 	if format == "yaml" {
 		for _, file := range files {
 			content := bytes.TrimPrefix(file.Content, []byte("---\n"))
-			if _, err := fmt.Fprintf(w, "---\n# %s\n%s\n", file.Name, bytes.TrimRight(content, "\n")); err != nil {
+			if _, err := terminal.Fprintf(w, "---\n# %s\n", file.Name); err != nil {
+				return err
+			}
+			if _, err := w.Write(append(bytes.TrimRight(content, "\n"), '\n')); err != nil {
 				return err
 			}
 		}

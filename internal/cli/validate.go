@@ -1,13 +1,13 @@
 package cli
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -61,19 +61,19 @@ Exit codes: 0 there is no problem except advice, 1 there are problems or somethi
 				}
 			} else {
 				for _, problem := range problems {
-					fmt.Fprintln(cmd.OutOrStdout(), problem)
+					terminal.Fprintln(cmd.OutOrStdout(), problem)
 				}
 			}
 			if len(read.unread) > 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "not read, because the mesh does not use these kinds: %s\n", strings.Join(read.unread, ", "))
+				terminal.Fprintf(cmd.ErrOrStderr(), "not read, because the mesh does not use these kinds: %s\n", strings.Join(read.unread, ", "))
 			}
 			switch wrong := slices.DeleteFunc(slices.Clone(problems), mesh.Problem.IsAdvice); {
 			case len(wrong) > 0:
 				return errReported
 			case len(problems) > 0:
-				fmt.Fprintln(cmd.ErrOrStderr(), "no problems, only advice")
+				terminal.Fprintln(cmd.ErrOrStderr(), "no problems, only advice")
 			default:
-				fmt.Fprintln(cmd.ErrOrStderr(), "no problems")
+				terminal.Fprintln(cmd.ErrOrStderr(), "no problems")
 			}
 			return nil
 		},

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +21,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/page"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/internal/version"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -91,7 +91,7 @@ Exit codes: 0 success, 1 something failed, 2 wrong usage.`,
 				failed = found.ask(ctx, kube, namespace)
 			}
 			if clientcmd.IsEmptyConfig(errors.Unwrap(failed)) {
-				fmt.Fprintln(cmd.ErrOrStderr(), "no cluster is configured, so only the version of this program is shown; name a cluster with --kubeconfig")
+				terminal.Fprintln(cmd.ErrOrStderr(), "no cluster is configured, so only the version of this program is shown; name a cluster with --kubeconfig")
 				failed = nil
 			}
 			var err error
@@ -179,17 +179,17 @@ func imageVersion(image string) string {
 
 // print writes a table of components, versions and their places.
 func (v *versions) print(w io.Writer) error {
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(table, "Client\t%s\n", v.Client)
+	table := terminal.NewTable(w, 3)
+	table.Row("Client", v.Client.String())
 	for _, pod := range v.ControlPlane {
-		fmt.Fprintf(table, "Control plane\t%s\t%s/%s\n", pod.Version, pod.Namespace, pod.Pod)
+		table.Row("Control plane", pod.Version, pod.Namespace+"/"+pod.Pod)
 	}
 	for _, agents := range v.DataPlane {
 		pods := "pods"
 		if agents.Pods == 1 {
 			pods = "pod"
 		}
-		fmt.Fprintf(table, "Data plane\t%s\t%d %s\n", agents.Version, agents.Pods, pods)
+		table.Row("Data plane", agents.Version, fmt.Sprintf("%d %s", agents.Pods, pods))
 	}
 	return table.Flush()
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/explain"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -116,13 +117,13 @@ func (w *why) run(ctx context.Context, args []string) error {
 	failures := w.failures(pods)
 	shown := failures[:min(len(failures), w.flags.max)]
 	for _, f := range shown {
-		fmt.Fprintln(w.out, w.title(f))
+		terminal.Fprintln(w.out, w.title(f))
 		for _, because := range w.because(ctx, f) {
-			fmt.Fprintln(w.out, "    "+because)
+			terminal.Fprintln(w.out, "    "+because)
 		}
 	}
 	if more := len(failures) - len(shown); more > 0 {
-		fmt.Fprintf(w.out, "and %d other kinds of failures; see them with --max\n", more)
+		terminal.Fprintf(w.out, "and %d other kinds of failures; see them with --max\n", more)
 	}
 	w.proxies(ctx, pods)
 	if len(failures) > 0 {
@@ -131,13 +132,13 @@ func (w *why) run(ctx context.Context, args []string) error {
 	if w.incomplete {
 		return errors.New("nothing has failed in what could be read; see the warnings above")
 	}
-	fmt.Fprintf(w.out, "nothing has failed in %s (pods: %d, requests and connections: %d)\n", w.flags.since, len(pods), lines)
+	terminal.Fprintf(w.out, "nothing has failed in %s (pods: %d, requests and connections: %d)\n", w.flags.since, len(pods), lines)
 	return nil
 }
 
 func (w *why) warn(format string, args ...any) {
 	w.incomplete = true
-	fmt.Fprintf(w.warnings, "warning: "+format+"\n", args...)
+	terminal.Fprintf(w.warnings, "warning: "+format+"\n", args...)
 }
 
 // readAll reads the access logs of pods, and returns how many lines there are.
@@ -335,15 +336,15 @@ func (w *why) proxies(ctx context.Context, pods []corev1.Pod) {
 		switch {
 		case at < 0 && err != nil:
 		case at < 0:
-			fmt.Fprintf(w.out, "The proxy of %s is not connected to a controller, so it has an old configuration or none.\n", name)
+			terminal.Fprintf(w.out, "The proxy of %s is not connected to a controller, so it has an old configuration or none.\n", name)
 		case list[at].Failure != nil:
-			fmt.Fprintf(w.out, "The proxy of %s is failing: %s\n", name, list[at].Failure.Text())
+			terminal.Fprintf(w.out, "The proxy of %s is failing: %s\n", name, list[at].Failure.Text())
 		case list[at].State == registry.Rejected:
 			for _, rejection := range list[at].Rejections {
-				fmt.Fprintf(w.out, "The proxy of %s runs an old configuration, because it has rejected %s: %s\n", name, strings.Join(rejection.Resources, ", "), rejection.Message)
+				terminal.Fprintf(w.out, "The proxy of %s runs an old configuration, because it has rejected %s: %s\n", name, strings.Join(rejection.Resources, ", "), rejection.Message)
 			}
 		case list[at].State == registry.Empty:
-			fmt.Fprintf(w.out, "The proxy of %s has no configuration.\n", name)
+			terminal.Fprintf(w.out, "The proxy of %s has no configuration.\n", name)
 		}
 	}
 }

@@ -1,9 +1,10 @@
 package explain
 
 import (
-	"fmt"
 	"io"
 	"strings"
+
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 // WriteText writes the explanation as text: the verdict, then the steps. Steps that end a
@@ -11,9 +12,9 @@ import (
 func (e *Explanation) WriteText(w io.Writer) error {
 	var b strings.Builder
 	if e.Request != "" {
-		fmt.Fprintf(&b, "%s, ", e.Request)
+		terminal.Fprintf(&b, "%s, ", e.Request)
 	}
-	fmt.Fprintf(&b, "%s to %s: %s\n", e.From, e.To, e.Verdict)
+	terminal.Fprintf(&b, "%s to %s: %s\n", e.From, e.To, e.Verdict)
 	for _, step := range e.Steps {
 		mark := " "
 		if step.Verdict != "" {
@@ -23,13 +24,13 @@ func (e *Explanation) WriteText(w io.Writer) error {
 		if step.Reason != "" {
 			reason = " (reason: " + step.Reason + ")"
 		}
-		fmt.Fprintf(&b, "  %s %-12s %s\n", mark, step.Topic, step.Text+reason)
+		terminal.Fprintf(&b, "  %s %-12s %s\n", mark, step.Topic, step.Text+reason)
 		for _, detail := range step.Details {
-			fmt.Fprintf(&b, "  %s %-12s - %s\n", " ", "", detail)
+			terminal.Fprintf(&b, "  %s %-12s - %s\n", " ", "", detail)
 		}
 	}
 	for _, problem := range e.Problems {
-		fmt.Fprintf(&b, "  ! %s\n", problem)
+		terminal.Fprintf(&b, "  ! %s\n", problem)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

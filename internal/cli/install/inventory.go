@@ -21,6 +21,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/page"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 const crdKind = "CustomResourceDefinition"
@@ -260,13 +261,13 @@ func (r *removal) listPods(ctx context.Context, stdout io.Writer) error {
 	}
 	switch {
 	case count == 0:
-		fmt.Fprintln(stdout, "No running pod has a sidecar of it.")
+		terminal.Fprintln(stdout, "No running pod has a sidecar of it.")
 		return nil
 	case r.revision != "":
-		fmt.Fprintf(stdout, "%d pods in %d namespaces have a sidecar that this injector added. They keep it, and the mesh's controller keeps serving it.\n", count, len(namespaces))
+		terminal.Fprintf(stdout, "%d pods in %d namespaces have a sidecar that this injector added. They keep it, and the mesh's controller keeps serving it.\n", count, len(namespaces))
 		return nil
 	}
-	fmt.Fprintf(stdout, "%d pods in %d namespaces have a sidecar. The sidecars keep their last configuration: changes of services, endpoints and policies have no effect. When their certificates expire, at most %s after they were issued, these pods can no longer call each other. New pods get no sidecar, and pods with a sidecar reject their requests unless they accept plaintext. To remove the sidecars, restart the pods: kubectl rollout restart deployment -n NAMESPACE\n",
+	terminal.Fprintf(stdout, "%d pods in %d namespaces have a sidecar. The sidecars keep their last configuration: changes of services, endpoints and policies have no effect. When their certificates expire, at most %s after they were issued, these pods can no longer call each other. New pods get no sidecar, and pods with a sidecar reject their requests unless they accept plaintext. To remove the sidecars, restart the pods: kubectl rollout restart deployment -n NAMESPACE\n",
 		count, len(namespaces), r.certificateLife(ctx))
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 // manifestOptions are the flags of 'outrigger manifests'.
@@ -76,13 +77,13 @@ func (o *manifestOptions) run(ctx context.Context, stdin io.Reader, stdout, stde
 	if !o.crdsOnly {
 		documents = append(documents, fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %q\n", release.Namespace))
 		documents = append(documents, release.Objects...)
-		if _, err := io.WriteString(stderr, release.Notes); err != nil {
+		if _, err := io.WriteString(stderr, terminal.Text(release.Notes)); err != nil {
 			return err
 		}
 	}
 	var manifests bytes.Buffer
 	for _, document := range documents {
-		fmt.Fprintf(&manifests, "---\n%s\n", strings.TrimSpace(document))
+		manifests.WriteString("---\n" + strings.TrimSpace(document) + "\n")
 	}
 	_, err = manifests.WriteTo(stdout)
 	return err

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 // preview prints what applying would change. It applies every object to the API server as a dry
@@ -45,10 +46,10 @@ func (a *application) preview(ctx context.Context, stdout io.Writer) error {
 		}
 		count[change]++
 		if change != "unchanged" {
-			fmt.Fprintf(stdout, "%s: %s\n", title(obj), change)
+			terminal.Fprintf(stdout, "%s: %s\n", title(obj), change)
 		}
 		for _, line := range lines {
-			fmt.Fprintf(stdout, "    %s\n", line)
+			terminal.Fprintf(stdout, "    %s\n", line)
 		}
 	}
 	for _, obj := range manifestObjects(a.last) {
@@ -56,7 +57,7 @@ func (a *application) preview(ctx context.Context, stdout io.Writer) error {
 			continue
 		}
 		count["removed"]++
-		fmt.Fprintf(stdout, "%s: removed\n", title(obj))
+		terminal.Fprintf(stdout, "%s: removed\n", title(obj))
 	}
 	retired, err := a.retired(ctx)
 	if err != nil {
@@ -64,7 +65,7 @@ func (a *application) preview(ctx context.Context, stdout io.Writer) error {
 	}
 	if retired != nil {
 		count["removed"]++
-		fmt.Fprintf(stdout, "%s: removed\n", title(retired))
+		terminal.Fprintf(stdout, "%s: removed\n", title(retired))
 	}
 	a.say("dry run: %d objects would be created, %d changed, %d removed, and %d stay unchanged; nothing was changed",
 		count["created"], count["changed"], count["removed"], count["unchanged"])

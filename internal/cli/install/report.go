@@ -1,13 +1,13 @@
 package install
 
 import (
-	"fmt"
 	"io"
 	"strings"
 
 	release "helm.sh/helm/v4/pkg/release/v1"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 // result is the output of -o json and yaml.
@@ -32,12 +32,12 @@ func (a *application) report(stdout io.Writer, done *release.Release) error {
 	}
 	switch a.output {
 	case "name":
-		_, err := fmt.Fprintln(stdout, strings.Join(r.Objects, "\n"))
+		_, err := io.WriteString(stdout, terminal.Text(strings.Join(r.Objects, "\n"))+"\n")
 		return err
 	case "json", "yaml":
 		return usage.PrintAs(stdout, a.output, r)
 	}
-	_, err := fmt.Fprintf(stdout, "\n%s\n", strings.TrimSpace(a.rendered.Notes))
+	_, err := io.WriteString(stdout, "\n"+terminal.Text(strings.TrimSpace(a.rendered.Notes))+"\n")
 	return err
 }
 

@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/page"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 const (
@@ -312,10 +312,10 @@ func (f *tagFlags) list(ctx context.Context, stdout, stderr io.Writer, output st
 	if output != "" {
 		return usage.PrintAs(stdout, output, tags)
 	}
-	table := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "TAG\tREVISION\tVERSION\tNAMESPACES")
+	table := terminal.NewTable(stdout, 3)
+	table.Header("TAG\tREVISION\tVERSION\tNAMESPACES")
 	for _, tag := range tags {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", tag.Tag, tag.Revision, tag.Version, orNone(tag.Namespaces))
+		table.Row(tag.Tag, tag.Revision, tag.Version, orNone(tag.Namespaces))
 	}
 	return table.Flush()
 }

@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 // minimum is the oldest Kubernetes that the chart can be installed on.
@@ -113,7 +114,7 @@ func (t *target) ToRawKubeConfigLoader() clientcmd.ClientConfig { return t.loade
 func (t *target) say(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	fmt.Fprintf(t.stderr, format+"\n", args...)
+	terminal.Fprintf(t.stderr, format+"\n", args...)
 }
 
 // resource returns the client for an object's kind and namespace.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 // uninstallOptions are the flags of 'outrigger uninstall'.
@@ -152,9 +153,9 @@ func (r *removal) nothing() bool {
 
 // list prints what will be removed and kept.
 func (r *removal) list(ctx context.Context, stdout io.Writer) error {
-	fmt.Fprintln(stdout, "To be removed:")
+	terminal.Fprintln(stdout, "To be removed:")
 	for _, rel := range r.releases {
-		fmt.Fprintf(stdout, "  the Helm release %s %s\n", rel.Name, rel.Chart.AppVersion())
+		terminal.Fprintf(stdout, "  the Helm release %s %s\n", rel.Name, rel.Chart.AppVersion())
 	}
 	for _, objects := range [][]*unstructured.Unstructured{r.webhooks, r.workloads, r.objects, r.left, r.secrets, r.crds} {
 		for _, obj := range objects {
@@ -166,13 +167,13 @@ func (r *removal) list(ctx context.Context, stdout io.Writer) error {
 				}
 				line += fmt.Sprintf(" with %d objects", count)
 			}
-			fmt.Fprintln(stdout, "  "+line)
+			terminal.Fprintln(stdout, "  "+line)
 		}
 	}
 	if len(r.kept) > 0 {
-		fmt.Fprintln(stdout, "Kept:")
+		terminal.Fprintln(stdout, "Kept:")
 		for _, line := range r.kept {
-			fmt.Fprintln(stdout, "  "+line)
+			terminal.Fprintln(stdout, "  "+line)
 		}
 	}
 	return r.listPods(ctx, stdout)
@@ -182,7 +183,7 @@ func (r *removal) list(ctx context.Context, stdout io.Writer) error {
 func confirm(stdin io.Reader, stderr io.Writer) error {
 	if file, ok := stdin.(*os.File); ok {
 		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			fmt.Fprint(stderr, "Continue? [y/N] ")
+			terminal.Fprintf(stderr, "Continue? [y/N] ")
 			answer, err := bufio.NewReader(file).ReadString('\n')
 			if err != nil && !errors.Is(err, io.EOF) {
 				return err

@@ -2,9 +2,10 @@ package offline
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
+
+	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
 
 // words are the text report's names for the outcomes, in the order of its summary.
@@ -20,12 +21,12 @@ var words = []struct {
 func (r *Row) String() string {
 	var b strings.Builder
 	if r.Kind == "" {
-		b.WriteString(oneLine(r.File))
+		b.WriteString(terminal.Line(r.File))
 	} else {
-		b.WriteString(oneLine(r.Kind))
+		b.WriteString(terminal.Line(r.Kind))
 		for _, part := range []string{r.Namespace, r.Name} {
 			if part != "" {
-				b.WriteString("/" + oneLine(part))
+				b.WriteString("/" + terminal.Line(part))
 			}
 		}
 	}
@@ -37,33 +38,22 @@ func (r *Row) String() string {
 	switch r.Outcome {
 	case Injected:
 		if len(r.Added) > 0 {
-			b.WriteString(" (" + oneLine(strings.Join(r.Added, ", ")) + ")")
+			b.WriteString(" (" + terminal.Line(strings.Join(r.Added, ", ")) + ")")
 		}
 	case Uninjected:
 	default:
 		b.WriteString(": " + string(r.Reason))
 		if r.Message != "" {
-			b.WriteString(": " + oneLine(r.Message))
+			b.WriteString(": " + terminal.Line(r.Message))
 		}
 	}
 	if r.Kind != "" && (r.Outcome == Denied || r.Outcome == Failed) {
-		b.WriteString(" (" + oneLine(r.File) + ")")
+		b.WriteString(" (" + terminal.Line(r.File) + ")")
 	}
 	for _, w := range r.Warnings {
-		b.WriteString("\n  warning: " + string(w.Code) + ": " + oneLine(w.Message))
+		b.WriteString("\n  warning: " + string(w.Code) + ": " + terminal.Line(w.Message))
 	}
 	return b.String()
-}
-
-// oneLine replaces control characters in the user's names and messages, so that they
-// cannot fake lines of the report or control the terminal.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' {
-			return ' '
-		}
-		return r
-	}, s)
 }
 
 // WriteText writes the report for people: one line per object, and a summary.
@@ -76,11 +66,11 @@ func (r *Result) WriteText(w io.Writer) error {
 	if len(r.Rows) == 1 {
 		plural = ""
 	}
-	fmt.Fprintf(&b, "%d object%s", len(r.Rows), plural)
+	_, _ = terminal.Fprintf(&b, "%d object%s", len(r.Rows), plural)
 	separator := ": "
 	for _, word := range words {
 		if n := r.Count(word.outcome); n > 0 {
-			fmt.Fprintf(&b, "%s%d %s", separator, n, word.word)
+			_, _ = terminal.Fprintf(&b, "%s%d %s", separator, n, word.word)
 			separator = ", "
 		}
 	}
