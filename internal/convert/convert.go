@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	gateway "sigs.k8s.io/gateway-api/apis/v1"
@@ -35,12 +34,13 @@ func (n Note) String() string {
 }
 
 // Routes returns an HTTPRoute or a TCPRoute for each service port with a TrafficSplit or a
-// timeout, sorted by namespace and name, and Notes. The routes of a service do what its
-// policies do; Services must be among the facts, since routes name ports.
+// timeout, sorted by namespace and service, and Notes. The routes of a service do what its
+// policies do; Services must be among the facts, since routes name ports. A port whose policies
+// cannot be written as routes gets none, and a Note that says to keep the policies.
 func Routes(facts []fact.Fact) ([]*unstructured.Unstructured, []Note) {
 	c := &converter{
 		services: map[mesh.Name]*fact.Service{}, splits: map[mesh.Name][]*fact.Split{}, groups: map[mesh.Name]*fact.RouteGroup{},
-		settings: map[mesh.Name]*fact.UpstreamSetting{}, objects: map[mesh.Digester]mesh.ObjectRef{},
+		settings: map[mesh.Name]*fact.UpstreamSetting{}, objects: map[mesh.Digester]mesh.ObjectRef{}, taken: map[routeName]bool{},
 	}
 	for _, f := range facts {
 		c.add(f)
@@ -61,7 +61,7 @@ func Routes(facts []fact.Fact) ([]*unstructured.Unstructured, []Note) {
 	slices.SortStableFunc(c.notes, func(a, b Note) int {
 		return cmp.Or(strings.Compare(a.Object.Namespace, b.Object.Namespace), strings.Compare(a.Object.Name, b.Object.Name))
 	})
-	return c.routes, c.notes
+	return c.made, c.notes
 }
 
 type converter struct {
@@ -70,10 +70,20 @@ type converter struct {
 	splits   map[mesh.Name][]*fact.Split
 	groups   map[mesh.Name]*fact.RouteGroup
 	settings map[mesh.Name]*fact.UpstreamSetting
-	objects  map[mesh.Digester]mesh.ObjectRef
+	// routes are those that exist already.
+	routes  []*fact.Route
+	objects map[mesh.Digester]mesh.ObjectRef
+	// taken are the names of routes, of those that exist and of those that were made.
+	taken map[routeName]bool
 
-	routes []*unstructured.Unstructured
-	notes  []Note
+	made  []*unstructured.Unstructured
+	notes []Note
+}
+
+// routeName is the name of a route of a kind.
+type routeName struct {
+	kind string
+	mesh.Name
 }
 
 func (c *converter) note(of mesh.Digester, field, format string, args ...any) {
@@ -84,6 +94,8 @@ func (c *converter) note(of mesh.Digester, field, format string, args ...any) {
 }
 
 func (c *converter) add(f fact.Fact) {
+	// A route of a Gateway, or one that is invalid, has a name too.
+	c.taken[routeName{f.Object.Kind, mesh.Name{Namespace: f.Object.Namespace, Name: f.Object.Name}}] = true
 	if f.Content == nil {
 		return
 	}
@@ -101,6 +113,8 @@ func (c *converter) add(f fact.Fact) {
 		if len(content.HTTP) > 0 {
 			c.groups[content.Name] = content
 		}
+	case *fact.Route:
+		c.routes = append(c.routes, content)
 	case *fact.UpstreamSetting:
 		service := content.Service()
 		if former := c.settings[service]; service != (mesh.Name{}) && (former == nil || content.Created < former.Created) {
@@ -128,26 +142,37 @@ func (c *converter) convert(root mesh.Name) {
 		return
 	}
 	for _, spec := range svc.Ports {
-		name := root.Name
-		if len(svc.Ports) > 1 {
-			name = fmt.Sprintf("%s-%d", root.Name, spec.Port)
-		}
-		meta := metav1.ObjectMeta{Name: name, Namespace: root.Namespace}
-		parents := gateway.CommonRouteSpec{ParentRefs: []gateway.ParentReference{{
-			Group: new(gateway.Group("")), Kind: new(gateway.Kind("Service")), Name: gateway.ObjectName(root.Name), Port: new(gateway.PortNumber(spec.Port)),
-		}}}
-		if spec.Protocol.IsHTTP() {
-			c.print("HTTPRoute", &gateway.HTTPRoute{ObjectMeta: meta, Spec: gateway.HTTPRouteSpec{CommonRouteSpec: parents, Rules: c.rules(root, spec, splits)}})
+		p := &port{converter: c, root: root, spec: spec, splits: splits}
+		if existing := c.existing(root, spec); existing != nil {
+			report("%s %s is already in force at port %d and replaces the splits there, so no route is made for it", existing.Kind, existing.Name, spec.Port)
 			continue
 		}
-		for _, split := range splits {
-			if len(split.Matches) == 0 {
-				rule := gateway.TCPRouteRule{BackendRefs: c.shares(split, root, spec)}
-				c.print("TCPRoute", &gateway.TCPRoute{ObjectMeta: meta, Spec: gateway.TCPRouteSpec{CommonRouteSpec: parents, Rules: []gateway.TCPRouteRule{rule}}})
-				break
-			}
+		p.convert(len(svc.Ports) > 1)
+	}
+}
+
+// existing returns a route in the service's namespace that governs the port.
+func (c *converter) existing(root mesh.Name, spec fact.PortSpec) *fact.Route {
+	for _, route := range c.routes {
+		governs := func(p fact.RouteParent) bool {
+			return p.Service == root && (p.Port == 0 || p.Port == spec.Port) && (p.PortName == "" || p.PortName == spec.Name)
+		}
+		if route.Namespace == root.Namespace && route.Kind.IsHTTP() == spec.Protocol.IsHTTP() && slices.ContainsFunc(route.Parents, governs) {
+			return route
 		}
 	}
+	return nil
+}
+
+// name returns a name for a route that no other has.
+func (c *converter) name(kind string, wanted mesh.Name) string {
+	name := wanted.Name
+	for n := 2; c.taken[routeName{kind, mesh.Name{Namespace: wanted.Namespace, Name: name}}]; n++ {
+		// Routes of one age take effect in the order of their names.
+		name = fmt.Sprintf("%s-split-%03d", wanted.Name, n)
+	}
+	c.taken[routeName{kind, mesh.Name{Namespace: wanted.Namespace, Name: name}}] = true
+	return name
 }
 
 // print adds a route without its status.
@@ -161,149 +186,11 @@ func (c *converter) print(kind string, route any) {
 	object.SetAPIVersion(gateway.GroupVersion.String())
 	object.SetKind(kind)
 	unstructured.RemoveNestedField(object.Object, "metadata", "creationTimestamp")
-	c.routes = append(c.routes, object)
+	c.made = append(c.made, object)
 }
 
-// mostMatches is the limit of a rule.
-const mostMatches = 64
-
-// rules returns the rules of splits with matches by age, and then one for all other requests.
-func (c *converter) rules(root mesh.Name, spec fact.PortSpec, splits []*fact.Split) []gateway.HTTPRouteRule {
-	var timeouts *gateway.HTTPRouteTimeouts
-	if setting := c.settings[root]; setting != nil && setting.Policy.RequestTimeout > 0 {
-		timeouts = &gateway.HTTPRouteTimeouts{Request: new(durationText(setting.Policy.RequestTimeout))}
-	}
-	rest := []gateway.BackendRef{backendRef(root.Name, spec.Port, 1)}
-	var rules []gateway.HTTPRouteRule
-	var whole *fact.Split
-	matched := 0
-	for _, split := range splits {
-		if len(split.Matches) == 0 {
-			if whole == nil {
-				whole = split
-				rest = c.shares(split, root, spec)
-			}
-			continue
-		}
-		matches := c.matches(split)
-		if matched += len(matches); matched > 1 {
-			c.note(split, "spec.matches", "a route uses the most specific match, and splits the first one; check those that overlap")
-		}
-		shares := c.shares(split, root, spec)
-		for chunk := range slices.Chunk(matches, mostMatches) {
-			rules = append(rules, gateway.HTTPRouteRule{Matches: chunk, BackendRefs: httpBackends(shares), Timeouts: timeouts})
-		}
-	}
-	return append(rules, gateway.HTTPRouteRule{BackendRefs: httpBackends(rest), Timeouts: timeouts})
-}
-
-func httpBackends(shares []gateway.BackendRef) []gateway.HTTPBackendRef {
-	var refs []gateway.HTTPBackendRef
-	for _, share := range shares {
-		refs = append(refs, gateway.HTTPBackendRef{BackendRef: share})
-	}
-	return refs
-}
-
-func backendRef(service string, port uint16, weight uint32) gateway.BackendRef {
-	return gateway.BackendRef{
-		BackendObjectReference: gateway.BackendObjectReference{Name: gateway.ObjectName(service), Port: new(gateway.PortNumber(port))},
-		Weight:                 new(int32(min(weight, 1_000_000))),
-	}
-}
-
-// shares returns the backends of a split for a port of its root: at the port with the same
-// number, otherwise with the same name, otherwise at the only one.
-func (c *converter) shares(split *fact.Split, root mesh.Name, spec fact.PortSpec) []gateway.BackendRef {
-	var refs []gateway.BackendRef
-	for i, b := range split.Backends {
-		field := fmt.Sprintf("spec.backends[%d].service", i)
-		svc := c.services[mesh.Name{Namespace: split.Namespace, Name: b.Service}]
-		switch {
-		case svc == nil:
-			c.note(split, field, "there is no Service %s/%s among the objects, so it is left out; a split gives its share to the others, and a route would answer it with 500", split.Namespace, b.Service)
-			continue
-		case svc.Headless || svc.ExternalName != "":
-			c.note(split, field, "Service %s has no cluster IP, so it is left out: it cannot be a backend of a route", svc.Name)
-			continue
-		}
-		if port := portFor(svc, spec); port != 0 {
-			refs = append(refs, backendRef(b.Service, port, b.Weight))
-		} else {
-			c.note(split, field, "Service %s has no port for port %d of %s, so it is left out", svc.Name, spec.Port, root)
-		}
-	}
-	return refs
-}
-
-func portFor(svc *fact.Service, spec fact.PortSpec) uint16 {
-	for _, same := range []func(fact.PortSpec) bool{
-		func(p fact.PortSpec) bool { return p.Port == spec.Port },
-		func(p fact.PortSpec) bool { return p.Name == spec.Name && spec.Name != "" },
-		func(fact.PortSpec) bool { return len(svc.Ports) == 1 },
-	} {
-		if i := slices.IndexFunc(svc.Ports, same); i >= 0 {
-			return svc.Ports[i].Port
-		}
-	}
-	return 0
-}
-
-// matches returns the matches of a split's HTTPRouteGroups.
-func (c *converter) matches(split *fact.Split) []gateway.HTTPRouteMatch {
-	var matches []gateway.HTTPRouteMatch
-	for i, name := range split.Matches {
-		group := c.groups[mesh.Name{Namespace: split.Namespace, Name: name}]
-		if group == nil {
-			c.note(split, fmt.Sprintf("spec.matches[%d]", i), "there is no HTTPRouteGroup %s/%s among the objects, so no request matches", split.Namespace, name)
-			continue
-		}
-		for _, m := range group.HTTP {
-			if slices.ContainsFunc(m.Headers, func(h mesh.KeyMatch) bool { return h.Name == "host" }) {
-				c.note(group, "", "the match %s is left out, since a route does not compare hosts", m.Name)
-				continue
-			}
-			matches = append(matches, matchesOf(m.HTTPMatch)...)
-		}
-	}
-	return matches
-}
-
-// matchesOf returns one match for each method.
-func matchesOf(m mesh.HTTPMatch) []gateway.HTTPRouteMatch {
-	var match gateway.HTTPRouteMatch
-	path := func(kind gateway.PathMatchType, value string) {
-		match.Path = &gateway.HTTPPathMatch{Type: new(kind), Value: new(value)}
-	}
-	switch {
-	case m.Path.Exact != "":
-		path(gateway.PathMatchExact, m.Path.Exact)
-	case m.Path.Prefix != "":
-		path(gateway.PathMatchPathPrefix, m.Path.Prefix)
-	case m.Path.Regex != "":
-		path(gateway.PathMatchRegularExpression, m.Path.Regex)
-	}
-	for _, h := range m.Headers {
-		kind, value := gateway.HeaderMatchExact, h.Exact
-		switch {
-		case h.Regex != "":
-			kind, value = gateway.HeaderMatchRegularExpression, h.Regex
-		case h.Exact == "":
-			kind, value = gateway.HeaderMatchRegularExpression, ".*"
-		}
-		match.Headers = append(match.Headers, gateway.HTTPHeaderMatch{Type: new(kind), Name: gateway.HTTPHeaderName(h.Name), Value: value})
-	}
-	if len(m.Methods) == 0 {
-		return []gateway.HTTPRouteMatch{match}
-	}
-	var matches []gateway.HTTPRouteMatch
-	for _, method := range m.Methods {
-		one := match
-		one.Method = new(gateway.HTTPMethod(method))
-		matches = append(matches, one)
-	}
-	return matches
-}
+// longestTimeout is the longest duration that Gateway API can write in hours.
+const longestTimeout = 99999 * time.Hour
 
 // durationText returns a duration in the form of Gateway API, in milliseconds at least.
 func durationText(d time.Duration) gateway.Duration {

@@ -178,7 +178,7 @@ spec: {service: cart, matches: [{kind: HTTPRouteGroup, name: gone}, {kind: HTTPR
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
 metadata: {name: hosts, namespace: shop}
-spec: {matches: [{name: one, headers: [{host: "a.b"}]}]}
+spec: {matches: [{name: one, headers: [{host: "a.b"}]}, {name: two, headers: [{x-user: "a.*"}, {x-user: ".*b"}]}]}
 ---
 apiVersion: policy.openservicemesh.io/v1alpha1
 kind: Retry
