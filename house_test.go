@@ -104,7 +104,7 @@ var rules = []rule{
 		"it converts objects to facts; other packages fetch the objects"},
 	{"internal/source/kube", "apis/... internal/fact internal/source mesh sidecar/agentspec sidecar/driver golang.org/x/sync/... k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it fetches, and leaves the meaning to internal/source"},
-	{"internal/source/dir", "apis/... internal/fact internal/manifest internal/source mesh sidecar/agentspec github.com/fsnotify/fsnotify k8s.io/client-go/kubernetes/scheme sigs.k8s.io/yaml sigs.k8s.io/controller-runtime/pkg/client " + kubernetes,
+	{"internal/source/dir", "apis/... internal/fact internal/manifest internal/source mesh sidecar/agentspec github.com/fsnotify/fsnotify go.yaml.in/yaml/v3 k8s.io/client-go/kubernetes/scheme sigs.k8s.io/gateway-api/apis/v1 sigs.k8s.io/yaml sigs.k8s.io/controller-runtime/pkg/client " + kubernetes,
 		"it fetches without a cluster, and leaves the meaning to internal/source"},
 	{"internal/catalog", "internal/fact internal/graph mesh",
 		"it computes Snapshots and Views from facts, whatever their source"},

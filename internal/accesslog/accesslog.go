@@ -32,6 +32,9 @@ type Line struct {
 	RequestID string
 	// Caller is the address that has called the sidecar, and Host the one that it has called.
 	Caller, Host string
+	// Destination is the address that the caller wanted, in the client's line, if the proxy
+	// writes it.
+	Destination string
 	// Client is the caller's verified identity in the server's line, and Server the server's
 	// in the client's.
 	Client, Server mesh.Identity
@@ -54,6 +57,7 @@ func Parse(text []byte) (Line, bool) {
 	l := Line{
 		Method: field(raw, "method"), Path: field(raw, "path"), Authority: field(raw, "authority"), Reason: field(raw, "reason"),
 		Flags: field(raw, "response_flags"), RequestID: field(raw, "request_id"), Caller: field(raw, "downstream_remote"), Host: field(raw, "upstream_host"),
+		Destination: field(raw, "downstream_local"),
 	}
 	l.Start, _ = time.Parse(time.RFC3339Nano, field(raw, "start_time"))
 	if ms, err := strconv.ParseFloat(field(raw, "duration"), 64); err == nil && ms >= 0 && ms < float64(time.Hour*24*365/time.Millisecond) {
@@ -61,6 +65,10 @@ func Parse(text []byte) (Line, bool) {
 	}
 	if code, err := strconv.Atoi(field(raw, "response_code")); err == nil && code > 0 {
 		l.Code = code
+	}
+	// A proxy has read no method from what it answers with 400 because it is no HTTP.
+	if l.Method == "" && l.Code == 400 && (l.Reason == "" || l.Reason == telemetry.ReasonInvalidRequest) {
+		l.Reason = telemetry.ReasonNotHTTP
 	}
 	l.Client, _ = mesh.ParseIdentity(field(raw, "downstream_peer"))
 	l.Server, _ = mesh.ParseIdentity(field(raw, "upstream_peer"))
@@ -86,6 +94,9 @@ func field(raw map[string]any, name string) string {
 func (l Line) Failed() bool {
 	return l.Reason != "" || l.Code >= 500 || l.Code == 0 && l.Method != ""
 }
+
+// IsNotHTTP reports whether the reason is that an HTTP port was sent something else.
+func (l Line) IsNotHTTP() bool { return l.Reason == telemetry.ReasonNotHTTP }
 
 // IsAccess reports whether the reason is that no policy lets the caller in.
 func (l Line) IsAccess() bool { return l.Reason == telemetry.ReasonAccess }

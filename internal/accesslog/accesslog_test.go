@@ -47,6 +47,28 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestNotHTTP: a line of an HTTP port without a method is about something else than HTTP.
+func TestNotHTTP(t *testing.T) {
+	for name, text := range map[string]string{
+		"haproxy":     `{"downstream_remote":"10.0.0.2:50000","downstream_local":"10.96.0.9:5432","method":"-","path":"-","reason":"-","response_code":400,"response_flags":"PR--","upstream_host":"-:-"}`,
+		"envoy":       `{"downstream_remote":"10.0.0.2:50000","downstream_local":"10.96.0.9:5432","method":null,"path":null,"reason":"invalid_request","response_code":400,"response_flags":"DPE"}`,
+		"by its name": `{"downstream_remote":"10.0.0.2:50000","downstream_local":"10.96.0.9:5432","reason":"not_http","response_code":0}`,
+	} {
+		l, ok := Parse([]byte(text))
+		if !ok || !l.IsNotHTTP() || !l.Failed() || l.Destination != "10.96.0.9:5432" || !strings.Contains(l.Meaning(), "appProtocol") {
+			t.Errorf("%s: %t, %+v, %s", name, ok, l, l.Meaning())
+		}
+	}
+	for name, text := range map[string]string{
+		"an invalid request": `{"downstream_remote":"a","method":"GET","reason":"invalid_request","response_code":400}`,
+		"a connection":       `{"downstream_remote":"a","method":null,"reason":"","response_code":0}`,
+	} {
+		if l, ok := Parse([]byte(text)); !ok || l.IsNotHTTP() {
+			t.Errorf("%s: %t, %+v", name, ok, l)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, text := range thief {
 		f.Add([]byte(text))

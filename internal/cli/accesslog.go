@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,7 +150,7 @@ func nameOf(pod *corev1.Pod) string {
 func textOf(pod *corev1.Pod, line accesslog.Line) string {
 	arrow, other := "<-", otherEnd(line.Client, line.Caller)
 	if line.IsFrom(addressesOf(pod)) {
-		arrow, other = "->", otherEnd(line.Server, line.Host)
+		arrow, other = "->", otherEnd(line.Server, cmp.Or(line.Host, line.Destination))
 	}
 	at := "-"
 	if !line.Start.IsZero() {
@@ -158,6 +159,8 @@ func textOf(pod *corev1.Pod, line accesslog.Line) string {
 	words := []string{at, terminal.Word(nameOf(pod)), arrow, terminal.Word(other)}
 	if line.Method != "" {
 		words = append(words, terminal.Word(line.Method), terminal.Word(line.Authority+line.Path))
+	} else if line.IsNotHTTP() {
+		words = append(words, "not HTTP")
 	} else {
 		words = append(words, "TCP")
 	}

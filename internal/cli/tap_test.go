@@ -83,6 +83,12 @@ func serveTapped(t *testing.T, then changes) string {
 			}
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(list)
+		case r.URL.Path == "/api/v1/services":
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(corev1.ServiceList{Items: []corev1.Service{{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
+				Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.9", Ports: []corev1.ServicePort{{Name: "http", Port: 80}, {Port: 5432}}},
+			}}})
 		case i < 0:
 			http.NotFound(w, r)
 		case strings.HasSuffix(r.URL.Path, "/log"):

@@ -215,7 +215,7 @@ func (w *why) failures(pods []corev1.Pod) []*failure {
 // kindOf returns what equal failures have in common.
 func kindOf(l accesslog.Line) accesslog.Line {
 	path, _, _ := strings.Cut(l.Path, "?")
-	out := accesslog.Line{Method: l.Method, Path: path, Authority: l.Authority, Code: l.Code, Reason: l.Reason, Client: l.Client, Server: l.Server}
+	out := accesslog.Line{Method: l.Method, Path: path, Authority: l.Authority, Code: l.Code, Reason: l.Reason, Client: l.Client, Server: l.Server, Destination: l.Destination}
 	if l.Client == (mesh.Identity{}) {
 		// The port of a connection is its own.
 		out.Caller = l.Caller[:max(strings.LastIndexByte(l.Caller, ':'), 0)]
@@ -236,6 +236,8 @@ func (w *why) title(f *failure) string {
 func (w *why) because(ctx context.Context, f *failure) []string {
 	line := f.last
 	switch {
+	case line.IsNotHTTP():
+		return w.notHTTP(ctx, f)
 	case line.Reason != "":
 		return append([]string{fmt.Sprintf("The sidecar of %s has refused it: %s.", nameOf(f.pod), line.Meaning())}, w.explained(ctx, f.pod, line, f.outbound)...)
 	case f.outbound && line.Host != "":

@@ -127,6 +127,31 @@ The proxy of shop/web-0 runs an old configuration, because it has rejected Clust
 	}
 }
 
+// TestWhyNotHTTP: what is sent to an HTTP port and is not HTTP has failed, and the answer names the
+// port and the setting.
+func TestWhyNotHTTP(t *testing.T) {
+	logs := maps.Clone(tapped)
+	t.Cleanup(func() { tapped = logs })
+	tapped = map[string]string{
+		"web-0":  `{"downstream_remote":"10.0.0.2:50000","downstream_local":"10.96.0.9:5432","method":"-","path":"-","reason":"-","response_code":400,"response_flags":"PR--","upstream_host":"-:-","duration":1,"start_time":"2026-11-25T14:00:00Z"}` + "\n",
+		"cart-0": `{"downstream_remote":"10.0.0.2:50000","method":null,"reason":"not_http","response_code":0,"duration":1,"start_time":"2026-11-25T13:00:00Z"}` + "\n",
+	}
+	kubeconfig := serveTapped(t, changes{})
+	controller, _ := serveController(t, currentProxy("cart-0"), currentProxy("web-0"))
+	out, warnings, err := runWhy(t, kubeconfig, controller, "-n shop")
+	const setting = "    If it is another protocol, set appProtocol of the Service's port: for example tcp, or tcp-server-first if the server speaks first, as MySQL, SMTP and SSH do.\n"
+	want := `shop/web-0 -> 10.96.0.9:5432 not HTTP 400 1ms refused: not_http
+    The application has called port 5432 of Service shop/db.
+    The sidecar of shop/web-0 takes the port for HTTP, and what was sent is not HTTP.
+` + setting + `    kubectl patch service db -n shop --type=json -p '[{"op": "add", "path": "/spec/ports/1/appProtocol", "value": "tcp"}]'
+shop/cart-0 <- 10.0.0.2:50000 not HTTP 1ms refused: not_http
+    The sidecar of shop/cart-0 takes the port for HTTP, and what was sent is not HTTP.
+` + setting
+	if diff := cmp.Diff(want, out); !errors.Is(err, errRefused) || diff != "" {
+		t.Errorf("%v, %s (-want +got):\n%s", err, warnings, diff)
+	}
+}
+
 // TestWhyNothing: nothing has failed, and what cannot be read is not taken for that.
 func TestWhyNothing(t *testing.T) {
 	logs := maps.Clone(tapped)

@@ -31,7 +31,7 @@ metadata: {name: db, namespace: shop}
 spec:
   clusterIP: None
   selector: {app: db}
-  ports: [{port: 3306}]
+  ports: [{port: 3306, appProtocol: mysql}]
 ---
 apiVersion: v1
 kind: Service

@@ -160,6 +160,9 @@ func TestService(t *testing.T) {
 		{"a name that probably means something else than HTTP", `{ports: [{name: mongo, port: 80}, {name: postgres-main, port: 81}, {name: redis, port: 82, appProtocol: redis}, {name: mongoose, port: 83}]}`,
 			`{"ports":[{"name":"mongo","port":80,"target":80,"protocol":"http"},{"name":"postgres-main","port":81,"target":81,"protocol":"http"},{"name":"redis","port":82,"target":82,"protocol":"tcp"},{"name":"mongoose","port":83,"target":83,"protocol":"http"}]}`,
 			[]string{"Advice spec.ports[0].name", "Advice spec.ports[1].name"}},
+		{"a number that probably means something else than HTTP", `{ports: [{port: 3306}, {name: web, port: 80, targetPort: 5432}, {name: http-mq, port: 5672}, {name: cache, port: 6379, appProtocol: redis}, {name: api, port: 8080}]}`,
+			`{"ports":[{"name":"web","port":80,"target":5432,"protocol":"http"},{"port":3306,"target":3306,"protocol":"http"},{"name":"http-mq","port":5672,"target":5672,"protocol":"http"},{"name":"cache","port":6379,"target":6379,"protocol":"tcp"},{"name":"api","port":8080,"target":8080,"protocol":"http"}]}`,
+			[]string{"Advice spec.ports[0]", "Advice spec.ports[1]"}},
 		{"an unknown protocol", `{ports: [{port: 80, appProtocol: example.com/own}]}`,
 			`{"ports":[{"port":80,"target":80,"protocol":"tcp"}]}`, []string{"UnknownProtocol spec.ports[0].appProtocol"}},
 	})

@@ -11,6 +11,7 @@ const (
 	ReasonAuthorization  = "authorization"
 	ReasonEgress         = "egress"
 	ReasonInvalidRequest = "invalid_request"
+	ReasonNotHTTP        = "not_http"
 	ReasonNoRoute        = "no_route"
 	ReasonNoEndpoint     = "no_endpoint"
 )
@@ -26,6 +27,7 @@ var reasons = []Reason{
 	{ReasonAuthorization, "the mesh's external authorization service has refused the request, or did not answer"},
 	{ReasonEgress, "the destination is outside of the mesh, and no Egress allows it"},
 	{ReasonInvalidRequest, "the request is malformed or ambiguous"},
+	{ReasonNotHTTP, "the port is an HTTP port, and what was sent to it is not HTTP; set the appProtocol of the Service's port, for example to tcp"},
 	{ReasonNoRoute, "no route of the service matches the request"},
 	{ReasonNoEndpoint, "no endpoint of the service can be called"},
 }

@@ -262,8 +262,8 @@ func TestEndpoints(t *testing.T) {
 		service("dual", "{selector: {app: w}, ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]}") +
 		service("leaving", "{selector: {app: z}, ports: [{port: 80}]}") +
 		service("unready", "{selector: {app: x}, publishNotReadyAddresses: true, ports: [{port: 80}]}") +
-		service("db", "{clusterIP: None, selector: {app: db}, ports: [{port: 3306}]}") +
-		service("db-0", "{selector: {statefulset.kubernetes.io/pod-name: db-0}, ports: [{port: 3306}]}") +
+		service("db", "{clusterIP: None, selector: {app: db}, ports: [{port: 3306, appProtocol: mysql}]}") +
+		service("db-0", "{selector: {statefulset.kubernetes.io/pod-name: db-0}, ports: [{port: 3306, appProtocol: mysql}]}") +
 		service("job", "{selector: {batch.kubernetes.io/job-name: job}, ports: [{port: 80}]}") +
 		service("unselective", "{ports: [{port: 80}]}") +
 		service("elsewhere", "{type: ExternalName, externalName: example.com, selector: {app: x}}") +

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/internal/manifest"
 	"github.com/outrigger-mesh/outrigger/internal/source"
@@ -47,7 +46,7 @@ func (c *codec) parse(title string, text []byte) *file {
 		}
 		if d.Format == manifest.YAML {
 			var err error
-			if content, err = yaml.YAMLToJSONStrict(content); err != nil {
+			if content, err = toJSON(content, line); err != nil {
 				p.file.fail(fileRef(title), "%s: in the document that begins on line %d: %s", title, line, plain(err))
 				continue
 			}
@@ -135,7 +134,7 @@ func headOf(fields map[string]json.RawMessage, listed schema.GroupVersionKind) (
 	var failed error
 	get := func(from map[string]json.RawMessage, name string, into any) {
 		if raw, ok := from[name]; ok && json.Unmarshal(raw, into) != nil && failed == nil {
-			failed = fmt.Errorf("%s has a value of the wrong type", name)
+			failed = wrongType(name, raw)
 		}
 	}
 	get(fields, "apiVersion", &apiVersion)
@@ -183,7 +182,7 @@ func (p *parser) object(fields map[string]json.RawMessage, h head, where string)
 		err = errHeaderMap
 	}
 	if err != nil && !isUnknown || !ok {
-		p.file.fail(p.refOf(h), "%s: %s", where, plain(cmp.Or(err, fmt.Errorf("%T is not an object", decoded))))
+		p.file.fail(p.refOf(h), "%s: %s", where, readable(cmp.Or(err, fmt.Errorf("%T is not an object", decoded))))
 		return
 	}
 	// Kubernetes' own kinds may have newer fields that are unknown here.
@@ -192,6 +191,10 @@ func (p *parser) object(fields map[string]json.RawMessage, h head, where string)
 			p.file.problems = append(p.file.problems, mesh.Problem{Object: h.ref(), Reason: source.ReasonNoEffect,
 				Message: fmt.Sprintf("%s: %s; correct or remove it", where, plain(err))})
 		}
+	}
+	for _, why := range refusals(obj) {
+		p.file.problems = append(p.file.problems, mesh.Problem{Object: h.ref(), Reason: source.ReasonInvalid,
+			Message: fmt.Sprintf("%s: %s; the API server refuses the object, so correct it", where, why)})
 	}
 	obj.SetNamespace(h.namespace)
 	p.file.objects = append(p.file.objects, object{Object: obj, ref: h.ref(), where: where})
