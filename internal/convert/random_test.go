@@ -217,7 +217,7 @@ func TestRandomMeshes(t *testing.T) {
 		}
 		return n
 	}
-	meshes, seed := number("OUTRIGGER_CONVERT_MESHES", 150), number("OUTRIGGER_CONVERT_SEED", 1)
+	meshes, seed := number("OUTRIGGER_CONVERT_MESHES", 60), number("OUTRIGGER_CONVERT_SEED", 1)
 	asked, different, converted := 0, 0, 0
 	for n := seed; n < seed+meshes && !t.Failed(); n++ {
 		r := rand.New(rand.NewPCG(uint64(n), 0))
