@@ -85,7 +85,17 @@ func Fprintln(w io.Writer, args ...any) (int, error) {
 // FprintError writes an error. Its other lines are indented, so that none of them can look like
 // output of the command.
 func FprintError(w io.Writer, err error) (int, error) {
-	return fmt.Fprintln(w, "error:", strings.ReplaceAll(Text(err.Error()), "\n", "\n    "))
+	first, rest, several := strings.Cut(Text(err.Error()), "\n")
+	if !several {
+		return fmt.Fprintln(w, "error:", first)
+	}
+	other := strings.Split(rest, "\n")
+	for i, line := range other {
+		if !strings.HasPrefix(line, " ") {
+			other[i] = "    " + line
+		}
+	}
+	return fmt.Fprintln(w, "error:", first+"\n"+strings.Join(other, "\n"))
 }
 
 // lines wraps the arguments of a format.
