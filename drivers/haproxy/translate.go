@@ -52,8 +52,11 @@ var configTemplate = texttemplate.Must(syntax.Parse(sources, "haproxy.cfg.tmpl",
 	"isWildcard":   func(host string) bool { return strings.HasPrefix(host, "*.") },
 	"list":         func(texts ...syntax.Text) []syntax.Text { return texts },
 	"milliseconds": func(d time.Duration) int64 { return min(max(d, time.Millisecond), 20*24*time.Hour).Milliseconds() },
-	"address":      syntax.Address,
-	"translated6":  func() syntax.Text { return syntax.Literal(agentspec.TranslatedIPv6) },
+	"ownStatuses": func() []int {
+		return []int{400, 401, 403, 404, 405, 407, 408, 410, 413, 421, 422, 425, 429, 500, 501, 502, 503, 504}
+	},
+	"address":     syntax.Address,
+	"translated6": func() syntax.Text { return syntax.Literal(agentspec.TranslatedIPv6) },
 }))
 
 // document is the data of the template.
