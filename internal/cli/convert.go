@@ -22,7 +22,8 @@ func newConvertCommand() *cobra.Command {
 The command prints an HTTPRoute or a TCPRoute for each port of a Service that has a
 TrafficSplit, or a request timeout in an UpstreamTrafficSetting, with the matches of
 HTTPRouteGroups. The Services must be among the objects. What has no equal is listed on
-standard error.
+standard error. If a route cannot do what the policies of a port do, the port gets none, and
+its TrafficSplits must stay; this is listed too.
 
 A route in force replaces the TrafficSplits of its Service, so the splits can be deleted
 after the routes are applied. TrafficTargets stay: routes permit nothing.

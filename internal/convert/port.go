@@ -62,7 +62,7 @@ func (p *port) convert(several bool) {
 		return
 	}
 	shares := p.shares(p.splits[i])
-	if len(shares) == 0 {
+	if len(shares) == 0 && !p.kept {
 		p.keep(p.splits[i], "spec.backends", "no backend can be called, and a TCPRoute must have one")
 	}
 	if p.kept {
