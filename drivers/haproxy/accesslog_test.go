@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -200,6 +201,28 @@ func TestLogOfUnknownHosts(t *testing.T) {
 		record := regexp.MustCompile(`;source;tcp;[^ ]*;` + telemetry.ReasonEgress + ` `)
 		return record.MatchString(r.spans.String())
 	})
+}
+
+// TestLogOfNotHTTP lets an application send to an HTTP port what is not HTTP.
+func TestLogOfNotHTTP(t *testing.T) {
+	f := newFixture(buyer)
+	f.service(servicePort("bookstore", 80), mesh.HTTP, "10.96.0.10", backend(servicePort("bookstore", 80), mesh.HTTP, store, "192.0.2.1:80"))
+	r := runOutbound(t, newAuthority(t), f)
+	for i, text := range []string{"*1\r\n$4\r\nPING\r\n", "\x00\x00\x00\x08\x04\xd2\x16\x2f", "SSH-2.0-client\r\n"} {
+		conn, err := dial(r.outbound, storeAddress)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, text)
+		_, _ = io.Copy(io.Discard, conn)
+		conn.Close()
+		r.await("line about "+text, func() bool {
+			lines := slices.DeleteFunc(r.lines(), func(fields map[string]any) bool {
+				return fields["reason"] != telemetry.ReasonNotHTTP || fields["downstream_local"] != storeAddress || fields["start_time"] == ""
+			})
+			return len(lines) == i+1
+		})
+	}
 }
 
 // TestLogOfConnect sends requests with the method CONNECT to both sides.
