@@ -26,9 +26,9 @@ type logs struct {
 	isError []*accesslogv3.AccessLogFilter
 }
 
-func logsOf(from direction, record string) logs {
+func logsOf(from direction, record format) logs {
 	refused := []*accesslogv3.AccessLogFilter{expressionFilter(isRefused(from))}
-	if strings.HasPrefix(record, requestFields) {
+	if strings.HasPrefix(string(record), string(requestFields)) {
 		// Other refusals of requests have response flags, and expressions are slow.
 		refused = []*accesslogv3.AccessLogFilter{fromStatus(500), allFilters(fromStatus(400), refused[0])}
 	}
@@ -39,7 +39,7 @@ func logsOf(from direction, record string) logs {
 }
 
 // connectionLogs returns the logs of a TCP proxy.
-func connectionLogs(from direction, record string) logs {
+func connectionLogs(from direction, record format) logs {
 	of := logsOf(from, record)
 	of.records.Filter = whereConnectionsRead
 	of.ofConnections = true
@@ -85,9 +85,14 @@ func share(millionths uint32) *accesslogv3.AccessLogFilter {
 
 // fromStatus is true for answers with the status code or a higher one.
 func fromStatus(code uint32) *accesslogv3.AccessLogFilter {
+	return withStatus(accesslogv3.ComparisonFilter_GE, code)
+}
+
+// withStatus compares the status code of answers.
+func withStatus(op accesslogv3.ComparisonFilter_Op, code uint32) *accesslogv3.AccessLogFilter {
 	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_StatusCodeFilter{StatusCodeFilter: &accesslogv3.StatusCodeFilter{
 		Comparison: &accesslogv3.ComparisonFilter{
-			Op:    accesslogv3.ComparisonFilter_GE,
+			Op:    op,
 			Value: &corev3.RuntimeUInt32{DefaultValue: code, RuntimeKey: fmt.Sprintf("outrigger.access_log_status_%d", code)},
 		},
 	}}}
@@ -125,7 +130,7 @@ func allFilters(filters ...*accesslogv3.AccessLogFilter) *accesslogv3.AccessLogF
 func stdoutLog(from direction) *accesslogv3.AccessLog {
 	return accessLog("envoy.access_loggers.stdout", &streamv3.StdoutAccessLog{
 		AccessLogFormat: &streamv3.StdoutAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
-			Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: logFields(map[string]string{
+			Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: logFields(map[string]format{
 				"authority":                "%REQ(:AUTHORITY)%",
 				"bytes_received":           "%BYTES_RECEIVED%",
 				"bytes_sent":               "%BYTES_SENT%",
@@ -136,7 +141,7 @@ func stdoutLog(from direction) *accesslogv3.AccessLog {
 				"method":                   "%REQ(:METHOD)%",
 				"path":                     "%REQ(:PATH)%",
 				"protocol":                 "%PROTOCOL%",
-				"reason":                   "%CEL(" + reasonOf(from) + ")%",
+				"reason":                   "%CEL(" + format(reasonOf(from)) + ")%",
 				"requested_server_name":    "%REQUESTED_SERVER_NAME%",
 				"request_id":               "%REQ(X-REQUEST-ID)%",
 				"response_code":            "%RESPONSE_CODE%",
@@ -158,10 +163,10 @@ func stdoutLog(from direction) *accesslogv3.AccessLog {
 	})
 }
 
-func logFields(formats map[string]string) *structpb.Struct {
+func logFields(formats map[string]format) *structpb.Struct {
 	fields := make(map[string]*structpb.Value, len(formats))
-	for name, format := range formats {
-		fields[name] = structpb.NewStringValue(format)
+	for name, value := range formats {
+		fields[name] = structpb.NewStringValue(string(value))
 	}
 	return &structpb.Struct{Fields: fields}
 }

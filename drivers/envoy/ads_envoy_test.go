@@ -348,28 +348,27 @@ func TestRealEnvoyKeepsTheLastGood(t *testing.T) {
 	envoy := m.startSidecar(view.Proxy, c, loopbackHosts)
 	m.eventually("Envoy runs the first View", func() bool { return envoy.ready() && c.runs(view) })
 
-	// Envoy rejects the routes of a service, and accepts the new service.
+	// Envoy rejects a listener at the address of another one, and accepts the new service.
 	f := views()["http"]
 	orders := port("orders", 8080)
 	b := backend(orders, mesh.HTTP, endpoint(8080, "10.244.0.77"))
 	f.destinations = append(f.destinations, destination(orders, mesh.HTTP, "10.96.0.77", b))
 	f.backends = append(f.backends, b)
-	wrong := *f.destinations[0]
-	wrong.Routes = []mesh.Route{{Match: mesh.HTTPMatch{Path: mesh.StringMatch{Regex: "("}}, Backends: wrong.Routes[0].Backends}}
-	f.destinations[0] = &wrong
+	twin := destination(port("twin", 8080), mesh.TCP, "10.96.0.77", b)
+	f.destinations = append(f.destinations, twin)
 	refused := viewOf(f)
 	c.set(refused)
 	m.eventually("the rejection is reported", func() bool { return len(c.rejections()) > 0 })
 	m.eventually("the new service is there", func() bool { return strings.Contains(envoy.admin("/clusters"), "10.244.0.77:8080") })
 	r := c.rejections()[0]
-	if r.Version != refused.Digest().String() || len(r.Resources) != 1 || r.Resources[0] != "RouteConfiguration bookstore/bookstore:14001" || !strings.Contains(r.Message, "missing )") {
+	if r.Version != refused.Digest().String() || len(r.Resources) != 1 || r.Resources[0] != "Listener bookstore/twin:8080" || !strings.Contains(r.Message, "address") {
 		t.Errorf("the rejection is %+v", r)
 	}
-	if len(r.Objects) == 0 || r.Objects[0].String() != "Service bookstore/bookstore" {
+	if len(r.Objects) == 0 || r.Objects[0].String() != "Service bookstore/twin" {
 		t.Errorf("the rejection is of the objects %v", r.Objects)
 	}
-	if dump := envoy.admin("/config_dump"); strings.Contains(dump, `"("`) || !strings.Contains(dump, "bookstore/orders:8080") {
-		t.Errorf("Envoy runs\n%s", dump)
+	if listeners := envoy.admin("/listeners"); strings.Contains(listeners, "bookstore/twin:8080") || !strings.Contains(listeners, "bookstore/orders:8080") {
+		t.Errorf("Envoy has the listeners\n%s", listeners)
 	}
 	// Rejected resources are not sent again when something else changes.
 	before := len(c.noted())

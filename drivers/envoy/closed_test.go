@@ -253,19 +253,20 @@ func TestPlaintext(t *testing.T) {
 	}
 }
 
-// TestHelloTimeout checks where connections without TLS continue after the timeout, and
-// where they are closed.
+// TestHelloTimeout checks how long connections without TLS wait, and that nothing else of the
+// listener depends on the rules: Envoy would replace it, and end its connections.
 func TestHelloTimeout(t *testing.T) {
-	for name, want := range map[string]struct{ continues, skips bool }{
-		"strict-tcp": {}, "permissive": {continues: true}, "plaintext-class": {continues: true, skips: true}, "ingress-plaintext": {continues: true},
+	for name, want := range map[string]struct {
+		within time.Duration
+		skips  bool
+	}{
+		"strict-tcp": {within: handshakeTimeout}, "permissive": {within: helloTimeout},
+		"plaintext-class": {within: helloTimeout, skips: true}, "ingress-plaintext": {within: helloTimeout},
+		"strict-http": {within: handshakeTimeout},
 	} {
 		l := makeInbound(t, inboundCases[name]).message(listenerType, inboundListener).(*listenerv3.Listener)
-		within := 10 * time.Second
-		if want.continues {
-			within = helloTimeout
-		}
-		if l.ContinueOnListenerFiltersTimeout != want.continues || l.ListenerFiltersTimeout.AsDuration() != within {
-			t.Errorf("%s: after %v connections continue: %t, want %t after %s", name, l.ListenerFiltersTimeout, l.ContinueOnListenerFiltersTimeout, want.continues, within)
+		if !l.ContinueOnListenerFiltersTimeout || l.ListenerFiltersTimeout.AsDuration() != want.within {
+			t.Errorf("%s: after %v connections continue: %t, want after %s", name, l.ListenerFiltersTimeout, l.ContinueOnListenerFiltersTimeout, want.within)
 		}
 		if r := l.ListenerFilters[1].FilterDisabled.GetDestinationPortRange(); (r != nil) != want.skips || want.skips && (r.Start != 3306 || r.End != 3307) {
 			t.Errorf("%s: TLS is not inspected at %v", name, r)

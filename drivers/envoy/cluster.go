@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ import (
 // endpoints as seen by proxies in the zone.
 func (o *outboundBuilder) backend(b *mesh.Backend, zone string) []*Resource {
 	if b.ExternalName != "" {
-		return []*Resource{newResource(clusterType, b.Name, clusterDefaults, protocolOptions(b.Protocol, b.Policy),
+		return []*Resource{newResource(clusterType, b.Name, clusterDefaults, protocolOptions(b.Protocol, b.Policy, nil),
 			policyCluster(b.Name, b.Protocol, b.Policy), dnsCluster(b.ExternalName, b.Service.Port))}
 	}
 	base := o.base(b)
@@ -50,7 +51,7 @@ const clusterSize = 160
 // base returns the Backend's cluster without its names.
 func (o *outboundBuilder) base(b *mesh.Backend) constant {
 	base, ok := o.bases[b.Protocol]
-	if !ok || b.HealthChecks || !reflect.ValueOf(&b.Policy).Elem().IsZero() {
+	if !ok || b.HealthChecks || !o.onlyPeers(b) || !reflect.ValueOf(&b.Policy).Elem().IsZero() {
 		return o.newBase(b)
 	}
 	return base
@@ -61,7 +62,17 @@ func (o *outboundBuilder) newBase(b *mesh.Backend) constant {
 	if b.HealthChecks {
 		policy.HealthChecks = connectChecks
 	}
-	return constantOf(o.cluster, protocolOptions(b.Protocol, b.Policy), policy)
+	ping := pings
+	if !o.onlyPeers(b) {
+		// A gRPC server closes connections with more pings than it expects.
+		ping = nil
+	}
+	return constantOf(o.cluster, protocolOptions(b.Protocol, b.Policy, ping), policy)
+}
+
+// onlyPeers reports whether all endpoints have a proxy.
+func (o *outboundBuilder) onlyPeers(b *mesh.Backend) bool {
+	return !o.plaintext && !slices.ContainsFunc(b.Endpoints, func(e mesh.Endpoint) bool { return e.ServerName == "" })
 }
 
 // altStatName returns the cluster's name for metrics, or "" if it is the same: a dot
@@ -91,11 +102,25 @@ var clusterDefaults = frozen(&clusterv3.Cluster{
 
 const keepaliveSeconds = 300
 
+// serverTimeout is how long a server may leave what it was sent without an acknowledgement, and
+// clientTimeout how long a client may. The kernel also counts the time in which the peer takes
+// nothing because its application does not read, and clients pause long answers.
+const serverTimeout, clientTimeout = 30 * time.Second, 5 * time.Minute
+
+// userTimeout is the socket option TCP_USER_TIMEOUT of Linux, which counts in milliseconds.
+func userTimeout(d time.Duration) []*corev3.SocketOption {
+	const protocolTCP, option = 6, 18
+	return []*corev3.SocketOption{{
+		Level: protocolTCP, Name: option, Value: &corev3.SocketOption_IntValue{IntValue: d.Milliseconds()}, State: corev3.SocketOption_STATE_PREBIND,
+	}}
+}
+
 // meshCluster returns the part that clusters with endpoints share.
 func meshCluster(settings *mesh.Settings, plaintext bool) *clusterv3.Cluster {
 	cluster := &clusterv3.Cluster{
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource()},
+		UpstreamBindConfig:   &corev3.BindConfig{SocketOptions: userTimeout(serverTimeout)},
 	}
 	if !plaintext {
 		// Mesh TLS is the default for endpoints without metadata.
@@ -124,21 +149,20 @@ var (
 )
 
 // protocolOptions sets a cluster's protocol. For HTTP it is the version that the client
-// uses, since the server's application expects that.
-func protocolOptions(protocol mesh.Protocol, p mesh.UpstreamPolicy) *clusterv3.Cluster {
-	options := new(httpv3.HttpProtocolOptions)
+// uses, since the server's application expects that. The ping settings are nil for servers that
+// may not answer pings.
+func protocolOptions(protocol mesh.Protocol, p mesh.UpstreamPolicy, ping *corev3.KeepaliveSettings) *clusterv3.Cluster {
+	options := &httpv3.HttpProtocolOptions{CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{
+		MaxHeadersCount: wrapperspb.UInt32(maxHeaders), MaxResponseHeadersKb: wrapperspb.UInt32(maxHeadersKiB),
+		MaxRequestsPerConnection: nonZero(p.RequestsPerConnection), IdleTimeout: optionalDuration(p.IdleTimeout),
+	}}
 	switch protocol {
 	case mesh.HTTP:
-		options.UpstreamProtocolOptions = downstreamHTTP()
+		options.UpstreamProtocolOptions = downstreamHTTP(ping)
 	case mesh.HTTP2, mesh.GRPC:
-		options.UpstreamProtocolOptions = explicitHTTP2(&corev3.Http2ProtocolOptions{AllowConnect: true})
+		options.UpstreamProtocolOptions = explicitHTTP2(http2Options(ping))
 	default:
 		return new(clusterv3.Cluster)
-	}
-	if p.IdleTimeout > 0 || p.RequestsPerConnection > 0 {
-		options.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{
-			MaxRequestsPerConnection: nonZero(p.RequestsPerConnection), IdleTimeout: optionalDuration(p.IdleTimeout),
-		}
 	}
 	return &clusterv3.Cluster{TypedExtensionProtocolOptions: upstreamHTTP(options)}
 }
@@ -227,7 +251,7 @@ func ejection(e *mesh.Ejection) *clusterv3.OutlierDetection {
 		Consecutive_5Xx:    nonZero(e.ConsecutiveErrors),
 		Interval:           optionalDuration(e.Interval),
 		BaseEjectionTime:   optionalDuration(e.BaseTime),
-		MaxEjectionPercent: nonZero(e.MaxPercent),
+		MaxEjectionPercent: nonZero(min(e.MaxPercent, 100)),
 		// The percentage of few endpoints rounds down to none.
 		AlwaysEjectOneHost: wrapperspb.Bool(true),
 		// By default Envoy also ejects endpoints with a low success rate.

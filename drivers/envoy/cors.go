@@ -15,7 +15,6 @@ import (
 // filter for CORS would pass on preflight requests of other origins, and be part of every
 // listener.
 func writeCORS(e *encoder, d *mesh.Destination, r *mesh.Route) {
-	write := func(fields func()) { e.message(virtualHostRoutes, fields) }
 	withHeaders := func(m mesh.HTTPMatch, headers ...mesh.KeyMatch) mesh.HTTPMatch {
 		m.Headers = append(slices.Clip(m.Headers), headers...)
 		return m
@@ -35,36 +34,36 @@ func writeCORS(e *encoder, d *mesh.Destination, r *mesh.Route) {
 			{withHeaders(preflight, allowed, asked), preflightHeaders(r.CORS, false)},
 			{withHeaders(preflight, mesh.KeyMatch{Name: "origin", StringMatch: present}, asked), nil},
 		} {
-			write(func() {
-				e.part(&routev3.Route{Name: r.Name, Match: match(answer.match), Action: respond(204), ResponseHeadersToAdd: answer.headers})
+			e.accepted(r, answer.match, func(own *encoder) {
+				own.part(&routev3.Route{Name: r.Name, Match: match(answer.match), Action: respond(204), ResponseHeadersToAdd: answer.headers})
 			})
 		}
 	}
 	shared := *r
 	shared.Match = withHeaders(r.Match, allowed)
-	write(func() {
-		writeRoute(e, d, &shared)
+	e.accepted(r, shared.Match, func(own *encoder) {
+		writeRoute(own, d, &shared)
 		headers := originHeaders(r.CORS)
 		if r.CORS.Expose != "" {
-			headers = append(headers, setHeader("access-control-expose-headers", r.CORS.Expose))
+			headers = append(headers, setHeader("access-control-expose-headers", literal(r.CORS.Expose)))
 		}
-		e.part(&routev3.Route{ResponseHeadersToAdd: headers})
+		own.part(&routev3.Route{ResponseHeadersToAdd: headers})
 	})
 }
 
 // preflightHeaders returns the headers of an answer to a preflight request, which may have
 // listed headers.
 func preflightHeaders(c *mesh.CORS, listed bool) []*corev3.HeaderValueOption {
-	headers := append(originHeaders(c), setHeader("access-control-max-age", strconv.Itoa(int(c.MaxAge))))
+	headers := append(originHeaders(c), setHeader("access-control-max-age", literal(strconv.Itoa(int(c.MaxAge)))))
 	if c.Methods == "*" {
 		headers = append(headers, setHeader("access-control-allow-methods", "%REQ(access-control-request-method)%"))
 	} else if c.Methods != "" {
-		headers = append(headers, setHeader("access-control-allow-methods", c.Methods))
+		headers = append(headers, setHeader("access-control-allow-methods", literal(c.Methods)))
 	}
 	if c.Headers == "*" && listed {
 		headers = append(headers, setHeader("access-control-allow-headers", "%REQ(access-control-request-headers)%"))
 	} else if c.Headers != "*" && c.Headers != "" {
-		headers = append(headers, setHeader("access-control-allow-headers", c.Headers))
+		headers = append(headers, setHeader("access-control-allow-headers", literal(c.Headers)))
 	}
 	return headers
 }
@@ -80,6 +79,6 @@ func originHeaders(c *mesh.CORS) []*corev3.HeaderValueOption {
 	return headers
 }
 
-func setHeader(name, value string) *corev3.HeaderValueOption {
+func setHeader(name string, value format) *corev3.HeaderValueOption {
 	return headerOption(name, value, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
 }

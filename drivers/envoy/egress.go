@@ -51,6 +51,10 @@ func (o *outboundBuilder) egress(e *mesh.Egress, unknown []netip.Prefix, address
 	b := &egress{builder: o, allowAll: e.AllowAll, clusters: map[string]bool{}}
 	passthrough := e.AllowAll
 	for _, port := range e.Ports {
+		if port.Port == 0 {
+			continue
+		}
+		port.Hosts = hostsOf(port)
 		ranges := len(port.Ranges) > 0 || port.Protocol == mesh.EgressTCP
 		passthrough = passthrough || ranges
 		if ranges {
@@ -80,7 +84,7 @@ func (o *outboundBuilder) egress(e *mesh.Egress, unknown []netip.Prefix, address
 		b.cluster(passthroughCluster, mesh.HTTP, mesh.UpstreamPolicy{}, originalCluster)
 	}
 	if len(unknown) > 0 {
-		b.onDemand(unknown, addresses)
+		b.onDemand(splitDefaultRoutes(unknown), addresses)
 		return b.resources
 	}
 	listener := b.listener(outboundListener, "original_dst", &originaldstv3.OriginalDst{})
@@ -96,7 +100,7 @@ func (b *egress) cluster(name string, protocol mesh.Protocol, policy mesh.Upstre
 	}
 	b.clusters[name] = true
 	b.resources = append(b.resources,
-		newResource(clusterType, name, clusterDefaults, protocolOptions(protocol, policy), policyCluster(name, protocol, policy), kind))
+		newResource(clusterType, name, clusterDefaults, protocolOptions(protocol, policy, nil), policyCluster(name, protocol, policy), kind))
 }
 
 // chain adds a filter chain for the port.
@@ -142,18 +146,20 @@ func (b *egress) http(port mesh.EgressRoutes, at scope) {
 		Name: name, VirtualHosts: hosts, ValidateClusters: wrapperspb.Bool(false),
 	}))
 	b.chain(name, port.Port, at.match(), httpFilter(httpOptions{
-		StatPrefix: name, RouteName: name, Settings: b.builder.settings, Logs: egressRequests, Filters: filters, Compared: port.ComparedHeaders(),
+		StatPrefix: name, RouteName: name, Settings: b.builder.settings, Logs: egressRequests, Filters: filters, Compared: port.ComparedHeaders(), ComparesPath: port.ComparesPath(),
 	}))
 }
 
 // domains returns the Host headers for the host and port. For a wildcard host the Host
 // header determines the destination, and its default port is 80.
 func domains(host string, port uint16) []string {
-	withPort := host + ":" + strconv.Itoa(int(port))
+	number := ":" + strconv.Itoa(int(port))
+	// A final dot means the same name.
+	withPort := []string{host + number, host + "." + number}
 	if isWildcard(host) && port != 80 {
-		return []string{withPort}
+		return withPort
 	}
-	return []string{host, withPort}
+	return append(withPort, host, host+".")
 }
 
 // routes returns the routes of a host at the addresses of the scope.
@@ -214,6 +220,20 @@ func (b *egress) addressCluster(host mesh.EgressHost, port uint16, protocol mesh
 	name := egressName(port) + "/" + host.Host + "@address"
 	b.cluster(name, protocol, host.Policy, originalCluster)
 	return name
+}
+
+// hostsOf returns the hosts of the port that Envoy can match. Of names that mean the same it
+// takes one.
+func hostsOf(port mesh.EgressRoutes) []mesh.EgressHost {
+	seen := make(map[string]bool)
+	return slices.DeleteFunc(slices.Clone(port.Hosts), func(h mesh.EgressHost) bool {
+		name := strings.TrimSuffix(strings.ToLower(h.Host), ".")
+		if seen[name] || !isHost(name) {
+			return true
+		}
+		seen[name] = true
+		return false
+	})
 }
 
 func isWildcard(host string) bool { return strings.HasPrefix(host, "*.") }

@@ -24,7 +24,7 @@ func scopesOf(port mesh.EgressRoutes) []scope {
 			ranges = append(ranges, within.Ranges...)
 		}
 	}
-	open := mesh.EgressWithin{Ranges: port.Ranges}
+	open := mesh.EgressWithin{Ranges: splitDefaultRoutes(port.Ranges)}
 	scopes := []scope{{}}
 	for _, prefix := range splitDefaultRoutes(ranges) {
 		if at := (scope{prefix}); !at.within(open) {

@@ -72,7 +72,7 @@ func (o *outboundBuilder) localities(e *encoder, endpoints []mesh.Endpoint, zone
 func (o *outboundBuilder) lbEndpoints(e *encoder, endpoints []mesh.Endpoint, alive bool) {
 	for i := range endpoints {
 		endpoint := &endpoints[i]
-		if len(endpoint.Addresses) == 0 {
+		if len(endpoint.Addresses) == 0 || endpoint.Port == 0 || slices.ContainsFunc(endpoint.Addresses, func(a netip.Addr) bool { return !a.IsValid() || a.Zone() != "" }) {
 			continue
 		}
 		e.message(localityLbEndpoints, func() {

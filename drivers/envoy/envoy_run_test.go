@@ -176,13 +176,17 @@ func (e runningEnvoy) dial(ctx context.Context, destination string) (net.Conn, e
 	return conn, nil
 }
 
+// dialer returns a function that dials the destination, whatever it is asked for.
+func (e runningEnvoy) dialer(destination string) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) { return e.dial(ctx, destination) }
+}
+
 // get requests the URL over a connection to the destination. The status is 0 if the
 // connection is closed. The body is returned only for status 200.
 func (e runningEnvoy) get(t *testing.T, destination, url string) (int, string) {
 	t.Helper()
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return e.dial(ctx, destination) }
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
-		DialContext: dial, DisableKeepAlives: true,
+		DialContext: e.dialer(destination), DisableKeepAlives: true,
 		// The test checks where connections go, not certificates.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}

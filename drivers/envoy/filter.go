@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"regexp"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -41,7 +40,7 @@ func isPlain(b mesh.WeightedBackend) bool {
 func requestHeaders(c mesh.HeaderChanges) []*corev3.HeaderValueOption {
 	out := setHeaders(c)
 	for _, h := range c.Add {
-		if h.Name == "cookie" || !isComparable(h.Name) {
+		if h.Name == "cookie" {
 			out = append(out, headerOption(h.Name, literal(h.Value), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD))
 			continue
 		}
@@ -68,12 +67,9 @@ func setHeaders(c mesh.HeaderChanges) []*corev3.HeaderValueOption {
 	return out
 }
 
-func headerOption(name, value string, action corev3.HeaderValueOption_HeaderAppendAction) *corev3.HeaderValueOption {
-	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: value}, AppendAction: action, KeepEmptyValue: true}
+func headerOption(name string, value format, action corev3.HeaderValueOption_HeaderAppendAction) *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: string(value)}, AppendAction: action, KeepEmptyValue: true}
 }
-
-// literal returns the format of a value: a percent sign begins a variable.
-func literal(value string) string { return strings.ReplaceAll(value, "%", "%%") }
 
 // rewrite sets what changes in forwarded requests.
 func rewrite(action *routev3.RouteAction, r *mesh.Route) {
@@ -88,21 +84,21 @@ func rewrite(action *routev3.RouteAction, r *mesh.Route) {
 
 // pathRewrite returns nil if the path stays.
 func pathRewrite(change mesh.PathChange, prefix string) *matcherv3.RegexMatchAndSubstitute {
-	expression, substitution := "", change.Full
-	prefix = regexp.QuoteMeta(strings.TrimSuffix(prefix, "/"))
+	pattern, substitution := expression(""), change.Full
+	matched := quoted(strings.TrimSuffix(prefix, "/"))
 	switch {
 	case change.Full != "":
-		expression = "^.*$"
+		pattern = "^.*$"
 	case change.Prefix == "":
 		return nil
 	case strings.TrimSuffix(change.Prefix, "/") == "":
 		// The slash that follows the prefix must not double.
-		expression, substitution = "^"+prefix+"/?", "/"
+		pattern, substitution = "^"+matched+"/?", "/"
 	default:
-		expression, substitution = "^"+prefix, strings.TrimSuffix(change.Prefix, "/")
+		pattern, substitution = "^"+matched, strings.TrimSuffix(change.Prefix, "/")
 	}
 	return &matcherv3.RegexMatchAndSubstitute{
-		Pattern: &matcherv3.RegexMatcher{Regex: expression}, Substitution: strings.ReplaceAll(substitution, `\`, `\\`),
+		Pattern: regexMatcher(pattern), Substitution: strings.ReplaceAll(substitution, `\`, `\\`),
 	}
 }
 

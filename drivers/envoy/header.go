@@ -1,7 +1,7 @@
 package envoy
 
 import (
-	"regexp"
+	"slices"
 
 	mutationrulesv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -15,20 +15,26 @@ import (
 
 const mutationFilter = "envoy.filters.http.header_mutation"
 
-// stripIdentity removes the headers in which a client claims an identity.
+// stripIdentity removes the headers in which a client claims an identity, also from trailers,
+// and those that Outrigger's proxies use among themselves.
 var stripIdentity = httpFilterOf(mutationFilter, &mutationv3.HeaderMutation{
-	Mutations: &mutationv3.Mutations{RequestMutations: identityMutations()},
+	Mutations: &mutationv3.Mutations{
+		RequestMutations: identityMutations(), RequestTrailersMutations: append(identityMutations(), remove(clientCertHeader)),
+		ResponseMutations: ownHeaders, ResponseTrailersMutations: ownHeaders,
+	},
 })
 
+var ownHeaders = []*mutationrulesv3.HeaderMutation{remove("x-outrigger-.*")}
+
 func identityMutations() []*mutationrulesv3.HeaderMutation {
-	var out []*mutationrulesv3.HeaderMutation
+	out := slices.Clone(ownHeaders)
 	for _, name := range mesh.IdentityHeaders() {
 		spellings := mesh.HeaderSpellings(name)
 		if name == clientCertHeader {
 			// The connection manager has already replaced the client's value.
 			spellings = mesh.OtherSpellings(name)
 		}
-		out = append(out, remove(spellings))
+		out = append(out, remove(expression(spellings)))
 	}
 	return out
 }
@@ -44,7 +50,7 @@ func normalizeHeaders(names []string) *anypb.Any {
 	mutations := joinLines(names)
 	for _, name := range names {
 		if others := mesh.OtherSpellings(name); others != "" {
-			mutations = append(mutations, remove(others))
+			mutations = append(mutations, remove(expression(others)))
 		}
 	}
 	return pack(&mutationv3.HeaderMutationPerRoute{Mutations: &mutationv3.Mutations{RequestMutations: mutations}})
@@ -52,19 +58,18 @@ func normalizeHeaders(names []string) *anypb.Any {
 
 // normalizeEarly joins the lines of the headers before a route is chosen.
 func normalizeEarly(names []string) *hcmv3.HttpConnectionManager {
+	if names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !isToken(name) }); len(names) == 0 {
+		return new(hcmv3.HttpConnectionManager)
+	}
 	return &hcmv3.HttpConnectionManager{EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{{
 		Name: "envoy.http.early_header_mutation.header_mutation", TypedConfig: pack(&earlyv3.HeaderMutation{Mutations: joinLines(names)}),
 	}}}
 }
 
-// isComparable reports whether a header with the name can be compared, that is, whether
-// the name may be part of an expression.
-var isComparable = regexp.MustCompile(`^[a-z0-9_.-]+$`).MatchString
-
 func joinLines(names []string) []*mutationrulesv3.HeaderMutation {
 	var out []*mutationrulesv3.HeaderMutation
 	for _, name := range names {
-		if !isComparable(name) {
+		if !isToken(name) {
 			continue
 		}
 		// One line is left even if the joined value is empty.
@@ -75,11 +80,13 @@ func joinLines(names []string) []*mutationrulesv3.HeaderMutation {
 }
 
 // allLines is the format of the lines of a request's header, joined by commas.
-func allLines(name string) string { return "%CEL(request.headers['" + name + "'])%" }
+func allLines(name string) format {
+	return "%CEL(request.headers['" + format(inCEL(name)) + "'])%"
+}
 
-// remove removes headers whose whole name matches the expression.
-func remove(expression string) *mutationrulesv3.HeaderMutation {
+// remove removes headers whose whole name matches.
+func remove(names expression) *mutationrulesv3.HeaderMutation {
 	return &mutationrulesv3.HeaderMutation{Action: &mutationrulesv3.HeaderMutation_RemoveOnMatch_{
-		RemoveOnMatch: &mutationrulesv3.HeaderMutation_RemoveOnMatch{KeyMatcher: regex(expression)},
+		RemoveOnMatch: &mutationrulesv3.HeaderMutation_RemoveOnMatch{KeyMatcher: regex(names)},
 	}}
 }

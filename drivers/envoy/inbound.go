@@ -28,8 +28,9 @@ const (
 	appTCPCluster   = "inbound-tcp"
 )
 
-// helloTimeout is how long to wait for a ClientHello where plaintext is accepted too:
-// after that the client is assumed to wait for the server to send first.
+// helloTimeout is how long to wait for a ClientHello where plaintext TCP is accepted too: after
+// that the client is assumed to wait for the server to send first. With HTTP the client sends
+// first.
 const helloTimeout = time.Second
 
 // handshakeTimeout limits the wait for a ClientHello, and separately the handshake. The
@@ -45,7 +46,10 @@ func (t *Translator) inbound(proxy *mesh.Proxy, settings *mesh.Settings, inbound
 		takesPlaintext: proxy.Plaintext || inbound.TLS == mesh.Permissive,
 	}
 	for i := range inbound.Ports {
-		b.port(&inbound.Ports[i])
+		// Envoy takes a filter chain for port 0 for one for all ports.
+		if inbound.Ports[i].Port != 0 {
+			b.port(&inbound.Ports[i])
+		}
 	}
 	b.others(inbound.Others)
 	return slices.Concat(b.resources, appClusters, []*Resource{b.listener(inbound)})
@@ -58,6 +62,9 @@ func (b *inboundBuilder) listener(inbound *mesh.Inbound) *Resource {
 		TrafficDirection:              corev3.TrafficDirection_INBOUND,
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 		ListenerFiltersTimeout:        durationpb.New(handshakeTimeout),
+		// A change would replace the listener and end its connections. Without a filter chain for
+		// plaintext the connection ends, too.
+		ContinueOnListenerFiltersTimeout: true,
 		ListenerFilters: []*listenerv3.ListenerFilter{
 			listenerFilter("original_dst", &originaldstv3.OriginalDst{}),
 			inspector,
@@ -65,15 +72,15 @@ func (b *inboundBuilder) listener(inbound *mesh.Inbound) *Resource {
 		FilterChains: b.chains,
 		AccessLog:    accessLogs(b.settings, unmatchedConnections),
 		// There is no idle timeout, so keepalives must detect vanished peers.
-		TcpKeepalive: &corev3.TcpKeepalive{KeepaliveTime: wrapperspb.UInt32(keepaliveSeconds)},
+		TcpKeepalive:  &corev3.TcpKeepalive{KeepaliveTime: wrapperspb.UInt32(keepaliveSeconds)},
+		SocketOptions: userTimeout(clientTimeout),
 	}
 	listenOn(l, b.proxy.Addresses, driver.InboundPort)
 	if len(b.chains) == 0 {
 		l.FilterChains = closed
 	}
-	if b.plaintextChains {
+	if b.plaintextTCP {
 		l.ListenerFiltersTimeout = durationpb.New(helloTimeout)
-		l.ContinueOnListenerFiltersTimeout = true
 	}
 	if b.proxy.Plaintext {
 		// No peer uses mesh TLS with it, so there is no ClientHello to wait for.
@@ -109,7 +116,7 @@ var appClusters = []*Resource{
 
 func appCluster(name string, protocol mesh.Protocol) *Resource {
 	policy := mesh.UpstreamPolicy{}
-	return newResource(clusterType, name, clusterDefaults, protocolOptions(protocol, policy), policyCluster(name, protocol, policy), &clusterv3.Cluster{
+	return newResource(clusterType, name, clusterDefaults, protocolOptions(protocol, policy, nil), policyCluster(name, protocol, policy), &clusterv3.Cluster{
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
 		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
 		UpstreamBindConfig: &corev3.BindConfig{

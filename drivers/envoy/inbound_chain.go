@@ -30,8 +30,8 @@ type inboundBuilder struct {
 
 	chains    []*listenerv3.FilterChain
 	resources []*Resource
-	// plaintextChains is set if there is a chain for plaintext.
-	plaintextChains bool
+	// plaintextTCP is set if there is a chain for plaintext whose server may send first.
+	plaintextTCP bool
 }
 
 // port adds the filter chains of an application port. Access rules are in their routes
@@ -181,7 +181,7 @@ func (b *inboundBuilder) callers(name string, sans []*tlsv3.SubjectAltNameMatche
 // http adds a filter chain for requests and its routes.
 func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, allowed, shadow policies) {
 	manager := httpFilter(httpOptions{
-		StatPrefix: portName(p.Port), RouteName: name, Settings: b.settings, Logs: inboundRequests, Inbound: true,
+		StatPrefix: portName(p.Port), RouteName: name, Settings: b.settings, Logs: inboundRequests, Inbound: true, ComparesPath: p.ComparesPath(),
 		ServiceName: b.proxy.Identity.CommonName(),
 		Filters:     append([]*hcmv3.HttpFilter{stripIdentity, denyAll, noRequestLimit}, authorization(b.settings.Authorization)...),
 	})
@@ -191,6 +191,7 @@ func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv
 
 // tcp adds a filter chain for connections, which pass the filters first.
 func (b *inboundBuilder) tcp(name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, filters []*listenerv3.Filter) {
+	b.plaintextTCP = b.plaintextTCP || match.TransportProtocol == rawBufferProtocol
 	record := inboundConnections
 	if socket == nil {
 		record = plaintextConnections
@@ -207,7 +208,6 @@ func (b *inboundBuilder) tcp(name string, match *listenerv3.FilterChainMatch, so
 }
 
 func (b *inboundBuilder) chain(name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, filters []*listenerv3.Filter) {
-	b.plaintextChains = b.plaintextChains || match.TransportProtocol == rawBufferProtocol
 	chain := &listenerv3.FilterChain{Name: name, FilterChainMatch: match, TransportSocket: socket, Filters: filters}
 	if socket != nil {
 		chain.TransportSocketConnectTimeout = durationpb.New(handshakeTimeout)
@@ -223,7 +223,7 @@ func inboundRoutes(name string, p *mesh.InboundPort, allowed, shadow policies) *
 		cluster = appHTTP2Cluster
 	}
 	action := forward(0)
-	action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
+	action.ClusterSpecifier, action.RetryPolicy = &routev3.RouteAction_Cluster{Cluster: cluster}, unanswered
 	host := &routev3.VirtualHost{
 		Name: name, Domains: []string{"*"},
 		TypedPerFilterConfig: map[string]*anypb.Any{rbacFilter: allowed.perRoute(shadow)},
@@ -245,6 +245,13 @@ func inboundRoutes(name string, p *mesh.InboundPort, allowed, shadow policies) *
 	return &routev3.RouteConfiguration{
 		Name: name, VirtualHosts: []*routev3.VirtualHost{host}, RequestHeadersToRemove: envoyHeaders,
 	}
+}
+
+// unanswered repeats a request once that changes nothing, if the application has closed the
+// connection without an answer: it may have done so because the connection was idle.
+var unanswered = &routev3.RetryPolicy{
+	RetryOn: "reset", NumRetries: wrapperspb.UInt32(1),
+	RetriableRequestHeaders: []*routev3.HeaderMatcher{methodMatch([]string{"GET", "HEAD", "OPTIONS", "TRACE"})},
 }
 
 // envoyHeaders are Envoy's own headers that it does not remove by itself from clients'

@@ -187,6 +187,9 @@ func splitDefaultRoutes(ranges []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, r := range ranges {
 		switch {
+		case !r.IsValid():
+			// No connection has this address, but without any range it would be every one.
+			out = append(out, netip.PrefixFrom(netip.IPv4Unspecified(), 32))
 		case r.Bits() != 0:
 			out = append(out, r.Masked())
 		case r.Addr().Is4():

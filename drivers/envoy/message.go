@@ -77,6 +77,16 @@ func upstreamHTTP(options *httpv3.HttpProtocolOptions) map[string]*anypb.Any {
 	return map[string]*anypb.Any{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": pack(options)}
 }
 
+// http1Options and http2Options are those of connections to servers. The ping settings may be
+// nil.
+func http1Options() *corev3.Http1ProtocolOptions {
+	return &corev3.Http1ProtocolOptions{EnableTrailers: true}
+}
+
+func http2Options(ping *corev3.KeepaliveSettings) *corev3.Http2ProtocolOptions {
+	return &corev3.Http2ProtocolOptions{AllowConnect: true, ConnectionKeepalive: ping}
+}
+
 // explicitHTTP2 allows only HTTP/2.
 func explicitHTTP2(o *corev3.Http2ProtocolOptions) *httpv3.HttpProtocolOptions_ExplicitHttpConfig_ {
 	return &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
@@ -85,10 +95,9 @@ func explicitHTTP2(o *corev3.Http2ProtocolOptions) *httpv3.HttpProtocolOptions_E
 }
 
 // downstreamHTTP uses the client's protocol upstream, HTTP/1.1 or HTTP/2.
-func downstreamHTTP() *httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig {
+func downstreamHTTP(ping *corev3.KeepaliveSettings) *httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig {
 	return &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
-		HttpProtocolOptions:  &corev3.Http1ProtocolOptions{},
-		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{AllowConnect: true},
+		HttpProtocolOptions: http1Options(), Http2ProtocolOptions: http2Options(ping),
 	}}
 }
 

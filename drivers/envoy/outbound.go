@@ -2,12 +2,14 @@ package envoy
 
 import (
 	"cmp"
+	"slices"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -74,11 +76,20 @@ func tcpDefaults(logs []*accesslogv3.AccessLog) *tcpv3.TcpProxy {
 
 // destination returns the listener of a Destination and, for HTTP, its routes.
 func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
-	if len(d.Addresses) == 0 {
+	if len(d.Addresses) == 0 || d.Port == 0 {
 		return nil
 	}
 	if len(d.Servers) > 0 {
-		return []*Resource{o.listener(d, each(d.Servers, func(s mesh.ServerRoute) filterChain {
+		seen := make(map[string]bool)
+		servers := slices.DeleteFunc(slices.Clone(d.Servers), func(s mesh.ServerRoute) bool {
+			former := seen[s.Host]
+			seen[s.Host] = true
+			return former || !isHost(s.Host)
+		})
+		if len(servers) == 0 {
+			return []*Resource{o.listener(d, filterChain{nil, o.tcp, tcpTarget(d, nil)})}
+		}
+		return []*Resource{o.listener(d, each(servers, func(s mesh.ServerRoute) filterChain {
 			match := &listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{s.Host}}
 			return filterChain{&listenerv3.FilterChain{FilterChainMatch: match}, o.tcp, tcpTarget(d, s.Backends)}
 		})...)}
@@ -92,6 +103,9 @@ func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
 	if names := d.ComparedHeaders(); len(names) > 0 {
 		own.part(normalizeEarly(names))
 	}
+	if d.ComparesPath() {
+		own.part(normalPath)
+	}
 	manager := o.http
 	if keepsSessions(d) {
 		manager = o.sessions
@@ -101,6 +115,9 @@ func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
 		routes(d),
 	}
 }
+
+// normalPath overrides what the other fields of a filter say.
+var normalPath = &hcmv3.HttpConnectionManager{NormalizePath: wrapperspb.Bool(true)}
 
 // Typical sizes of listeners and their filters in bytes, without the shared parts.
 const (

@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"math"
-	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -46,16 +45,20 @@ func limitStatus(status uint32) typev3.StatusCode {
 	return typev3.StatusCode(status)
 }
 
-// addHeaders returns headers to add verbatim: Envoy would otherwise expand text between
-// percent signs.
+// addHeaders returns headers to add, without those that Envoy would reject.
 func addHeaders(headers []mesh.Header) []*corev3.HeaderValueOption {
-	return each(headers, func(h mesh.Header) *corev3.HeaderValueOption {
-		return &corev3.HeaderValueOption{
-			Header:       &corev3.HeaderValue{Key: h.Name, Value: strings.ReplaceAll(h.Value, "%", "%%")},
-			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	var out []*corev3.HeaderValueOption
+	for _, h := range headers {
+		option := setHeader(h.Name, literal(h.Value))
+		if len(out) < maxAddedHeaders && isToken(h.Name) && h.Name != "host" && isText(h.Value) && option.ValidateAll() == nil {
+			out = append(out, option)
 		}
-	})
+	}
+	return out
 }
+
+// maxAddedHeaders is Envoy's limit.
+const maxAddedHeaders = 10
 
 // connectionLimit limits new connections to a port, shared by all of its filter chains.
 func connectionLimit(b *mesh.TokenBucket, port string) []*listenerv3.Filter {

@@ -130,7 +130,7 @@ func peers(ids []mesh.Identity, trustDomain string) *rbacv3.Principal {
 func oneURI(trustDomain string) *rbacv3.Principal {
 	text := `(?:By=[^;]*;)*Hash=[0-9a-f]*;URI=` + regexp.QuoteMeta(memberPrefix(trustDomain)) + `[^;,"=]*`
 	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Header{
-		Header: headerMatch(mesh.KeyMatch{Name: clientCertHeader, StringMatch: mesh.StringMatch{Regex: text}}),
+		Header: requestMatch(clientCertHeader, regex(expression(text))),
 	}}
 }
 
@@ -179,12 +179,15 @@ func permissions(requests []mesh.HTTPMatch) []*rbacv3.Permission {
 // permission matches the same requests as match, except for paths and queries that the
 // application could read differently from Envoy.
 func permission(m mesh.HTTPMatch) *rbacv3.Permission {
+	if !canMatch(m) {
+		return not(anyPermission[0])
+	}
 	var all []*rbacv3.Permission
 	switch prefix := strings.TrimRight(m.Path.Prefix, "/"); {
 	case m.Path.Exact != "":
 		all = append(all, urlPath(exact(m.Path.Exact)))
 	case m.Path.Regex != "":
-		all = append(all, urlPath(regex(m.Path.Regex)), not(ambiguousPath))
+		all = append(all, urlPath(regex(expression(m.Path.Regex))), not(ambiguousPath))
 	case prefix != "":
 		below := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: prefix + "/"}}
 		all = append(all, either(urlPath(exact(prefix)), urlPath(below)), not(ambiguousPath))
@@ -194,9 +197,6 @@ func permission(m mesh.HTTPMatch) *rbacv3.Permission {
 	}
 	for _, h := range m.Headers {
 		all = append(all, header(headerMatch(h)))
-		if !isComparable(h.Name) {
-			all = append(all, not(anyPermission[0]))
-		}
 	}
 	for _, q := range m.Query {
 		all = append(all, query(q)...)
@@ -229,7 +229,7 @@ func query(q mesh.KeyMatch) []*rbacv3.Permission {
 		value = "=" + queryText(q.Prefix) + "(?:[^&;%#]|%[0-9A-Fa-f]{2})*"
 	}
 	target := func(pattern string) *rbacv3.Permission {
-		return header(headerMatch(mesh.KeyMatch{Name: ":path", StringMatch: mesh.StringMatch{Regex: pattern}}))
+		return header(requestMatch(":path", regex(expression(pattern))))
 	}
 	return []*rbacv3.Permission{
 		target(before + other + `&)*` + name + value + `(?:&` + other + `)*`),
@@ -275,12 +275,12 @@ func exact(s string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
 }
 
-func regex(pattern string) *matcherv3.StringMatcher {
-	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: pattern}}}
-}
-
 func cidrs(ranges []netip.Prefix) []*corev3.CidrRange { return each(ranges, cidr) }
 
 func cidr(p netip.Prefix) *corev3.CidrRange {
+	if !p.IsValid() {
+		// No connection comes from or goes to this address.
+		p = netip.PrefixFrom(netip.IPv4Unspecified(), 32)
+	}
 	return &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits()))}
 }

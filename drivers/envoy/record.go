@@ -35,12 +35,12 @@ const (
 	client           = "%DOWNSTREAM_TLS_VERSION%;%DOWNSTREAM_PEER_URI_SAN%;-;"
 	server           = "%UPSTREAM_TLS_VERSION%;%UPSTREAM_PEER_URI_SAN%;"
 	why              = " %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "
-	whyInbound       = string(atInbound) + why + "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%"
+	whyInbound       = format(atInbound) + why + "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%"
 	auditHTTP        = ";%DYNAMIC_METADATA(" + rbacFilter + ":shadow_engine_result)%\n"
 	auditTCP         = ";%DYNAMIC_METADATA(" + networkRBACFilter + ":shadow_engine_result)%\n"
-	whyOutbound      = string(atOutbound) + why + "%UPSTREAM_TRANSPORT_FAILURE_REASON%\n"
-	whyEgress        = string(atEgress) + why + "%UPSTREAM_TRANSPORT_FAILURE_REASON%\n"
-	whyUnmatched     = string(atUnmatched) + why + "\n"
+	whyOutbound      = format(atOutbound) + why + "%UPSTREAM_TRANSPORT_FAILURE_REASON%\n"
+	whyEgress        = format(atEgress) + why + "%UPSTREAM_TRANSPORT_FAILURE_REASON%\n"
+	whyUnmatched     = format(atUnmatched) + why + "\n"
 	ofSource         = telemetry.ReporterSource + ";" + telemetry.HTTP
 	ofSourceTCP      = telemetry.ReporterSource + ";" + telemetry.TCP
 	ofDestination    = telemetry.ReporterDestination + ";" + telemetry.HTTP
@@ -58,7 +58,7 @@ var (
 
 	// plaintextConnections are those for which the proxy does no TLS. Envoy's TLS inspector
 	// leaves a failure in them, since it has found no ClientHello.
-	plaintextConnections = connectionLogs(atPlaintext, forwarded+ofDestinationTCP+noStatus+client+string(atPlaintext)+why+auditTCP)
+	plaintextConnections = connectionLogs(atPlaintext, forwarded+ofDestinationTCP+noStatus+client+format(atPlaintext)+why+auditTCP)
 
 	// unmatchedConnections are those that match no filter chain.
 	unmatchedConnections = logs{
@@ -92,12 +92,12 @@ func whereSet(key string) *accesslogv3.AccessLogFilter {
 	}}}
 }
 
-func recordsIf(filter *accesslogv3.AccessLogFilter, format string) *accesslogv3.AccessLog {
+func recordsIf(filter *accesslogv3.AccessLogFilter, line format) *accesslogv3.AccessLog {
 	log := accessLog("envoy.access_loggers.file", &filev3.FileAccessLog{
 		Path: recordsFile,
 		AccessLogFormat: &filev3.FileAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
 			Format: &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: &corev3.DataSource{
-				Specifier: &corev3.DataSource_InlineString{InlineString: format},
+				Specifier: &corev3.DataSource_InlineString{InlineString: string(line)},
 			}},
 		}},
 	})

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	previoushostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -16,15 +18,19 @@ import (
 )
 
 // match returns the condition of a route. A path prefix consists of whole elements:
-// "/a" matches /a and /a/b, but not /ab.
+// "/a" matches /a and /a/b, but not /ab. A condition that Envoy would reject never holds, since
+// no request can satisfy it.
 func match(m mesh.HTTPMatch) *routev3.RouteMatch {
+	if !canMatch(m) {
+		return never
+	}
 	out := new(routev3.RouteMatch)
 	prefix := strings.TrimRight(m.Path.Prefix, "/")
 	switch {
 	case m.Path.Exact != "":
 		out.PathSpecifier = &routev3.RouteMatch_Path{Path: m.Path.Exact}
 	case m.Path.Regex != "":
-		out.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: m.Path.Regex}}
+		out.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: regexMatcher(expression(m.Path.Regex))}
 	case prefix != "":
 		out.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: prefix}
 	default:
@@ -36,39 +42,40 @@ func match(m mesh.HTTPMatch) *routev3.RouteMatch {
 	for _, h := range m.Headers {
 		out.Headers = append(out.Headers, headerMatch(h))
 	}
-	for _, q := range m.Query {
-		query := &routev3.QueryParameterMatcher{Name: q.Name}
-		if s := stringMatch(q.StringMatch); s != nil {
-			query.QueryParameterMatchSpecifier = &routev3.QueryParameterMatcher_StringMatch{StringMatch: s}
-		} else {
-			query.QueryParameterMatchSpecifier = &routev3.QueryParameterMatcher_PresentMatch{PresentMatch: true}
-		}
-		out.QueryParameters = append(out.QueryParameters, query)
-	}
+	addQuery(out, m.Query)
 	return out
 }
 
 var anyPath = &routev3.RouteMatch_Prefix{Prefix: "/"}
 
+// never matches no request: each has a method.
+var never = &routev3.RouteMatch{PathSpecifier: anyPath, Headers: []*routev3.HeaderMatcher{{
+	Name: ":method", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{},
+}}}
+
+// methodMatch matches one of the methods, of which there must be one that a request can have.
 func methodMatch(methods []string) *routev3.HeaderMatcher {
+	methods = tokens(methods)
 	if len(methods) == 1 {
-		return headerMatch(mesh.KeyMatch{Name: ":method", StringMatch: mesh.StringMatch{Exact: methods[0]}})
+		return requestMatch(":method", exact(methods[0]))
 	}
-	anyOf := strings.Join(each(methods, regexp.QuoteMeta), "|")
-	return headerMatch(mesh.KeyMatch{Name: ":method", StringMatch: mesh.StringMatch{Regex: anyOf}})
+	return requestMatch(":method", regex(expression(strings.Join(each(methods, regexp.QuoteMeta), "|"))))
 }
 
 func headerMatch(h mesh.KeyMatch) *routev3.HeaderMatcher {
-	out := &routev3.HeaderMatcher{Name: h.Name}
-	if h.Name == "host" {
-		out.Name = ":authority"
+	name := h.Name
+	if name == "host" {
+		name = ":authority"
 	}
-	if s := stringMatch(h.StringMatch); s != nil {
-		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: s}
-	} else {
-		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}
+	return requestMatch(name, stringMatch(h.StringMatch))
+}
+
+// requestMatch matches the value of a header or pseudo-header, and any value if it is nil.
+func requestMatch(name string, value *matcherv3.StringMatcher) *routev3.HeaderMatcher {
+	if value == nil {
+		return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
 	}
-	return out
+	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: value}}
 }
 
 // stringMatch returns nil for a condition that any string satisfies.
@@ -79,7 +86,7 @@ func stringMatch(m mesh.StringMatch) *matcherv3.StringMatcher {
 	case m.Prefix != "":
 		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: m.Prefix}}
 	case m.Regex != "":
-		return regex(m.Regex)
+		return regex(expression(m.Regex))
 	}
 	return nil
 }
@@ -93,7 +100,11 @@ func routes(d *mesh.Destination) *Resource {
 		if r.CORS != nil {
 			writeCORS(&e, d, r)
 		}
-		e.message(virtualHostRoutes, func() { writeRoute(&e, d, r) })
+		if isSimple(d, r) {
+			e.message(virtualHostRoutes, func() { writeRoute(&e, d, r) })
+		} else {
+			e.accepted(r, r.Match, func(own *encoder) { writeRoute(own, d, r) })
+		}
 	}
 	e.message(routeConfigurationVirtualHosts, func() {
 		e.text(virtualHostName, d.Name)
@@ -108,6 +119,39 @@ func routes(d *mesh.Destination) *Resource {
 	return e.resource(routeType, d.Name)
 }
 
+// isSimple reports whether no text of a user is in the route.
+func isSimple(d *mesh.Destination, r *mesh.Route) bool {
+	return matchesAny([]mesh.HTTPMatch{r.Match}) && r.Rewrite == nil && r.Redirect == nil && r.CORS == nil && r.Session == nil &&
+		len(d.HashOn) == 0 && !slices.ContainsFunc(r.Backends, func(b mesh.WeightedBackend) bool { return b.Backend != "" && !isPlain(b) })
+}
+
+// accepted writes a route of a virtual host. Envoy rejects a listener or all routes of a
+// Destination because of one of them, so a route that it would reject answers 500.
+func (e *encoder) accepted(r *mesh.Route, m mesh.HTTPMatch, fields func(own *encoder)) {
+	own, route := newEncoder(routeSize), new(routev3.Route)
+	fields(&own)
+	if own.invalid || !canChange(r) || proto.Unmarshal(own.body, route) != nil || route.ValidateAll() != nil {
+		own = newEncoder(routeSize)
+		own.part(&routev3.Route{Match: match(m), Action: respond(500)})
+	}
+	e.message(virtualHostRoutes, func() { e.fields(own) })
+}
+
+// canChange reports whether Envoy can make the route's changes of headers.
+func canChange(r *mesh.Route) bool {
+	valid := func(headers []mesh.Header) bool {
+		return !slices.ContainsFunc(headers, func(h mesh.Header) bool { return !isToken(h.Name) || h.Name == "host" || !isText(h.Value) })
+	}
+	for _, b := range r.Backends {
+		for _, c := range []mesh.HeaderChanges{b.Request, b.Response} {
+			if !valid(c.Set) || !valid(c.Add) || slices.ContainsFunc(c.Remove, func(name string) bool { return !isToken(name) || name == "host" }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // routeSize is the typical size of a route in bytes.
 const routeSize = 160
 
@@ -120,7 +164,7 @@ var (
 	everyRequest  = constantOf(&routev3.Route{Match: match(mesh.HTTPMatch{})})
 	noBackend     = constantOf(&routev3.Route{Action: respond(503)})
 	unresolved    = constantOf(&routev3.Route{Action: respond(500)})
-	unlimited     = constantOf(forward(0))
+	unlimited     = constantOf(forward(0), &routev3.RouteAction{RetryPolicy: otherEndpoint})
 )
 
 func writeRoute(e *encoder, d *mesh.Destination, r *mesh.Route) {
@@ -157,9 +201,9 @@ func writeRoute(e *encoder, d *mesh.Destination, r *mesh.Route) {
 			return
 		}
 		action := forward(r.Timeout)
-		action.RetryPolicy, action.HashPolicy = retryPolicy(r.Retry), hashPolicies(d.HashOn)
-		if r.Session != nil && r.Retry == nil {
-			action.RetryPolicy = otherEndpoint
+		action.RetryPolicy, action.HashPolicy = otherEndpoint, hashPolicies(d.HashOn)
+		if r.Retry != nil {
+			action.RetryPolicy = retryPolicy(r.Retry)
 		}
 		if failing {
 			action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
@@ -180,13 +224,24 @@ func weightedClusters(backends []mesh.WeightedBackend, session *mesh.Session) *r
 	return &routev3.RouteAction_WeightedClusters{WeightedClusters: &routev3.WeightedCluster{Clusters: clusters}}
 }
 
-// weighted returns the backends with a non-zero weight.
+// weighted returns the backends with a non-zero weight. Envoy rejects weights whose sum does not
+// fit into 32 bits, so they are divided then.
 func weighted(backends []mesh.WeightedBackend) []mesh.WeightedBackend {
 	idle := func(b mesh.WeightedBackend) bool { return b.Weight == 0 }
-	if !slices.ContainsFunc(backends, idle) {
+	sum := uint64(0)
+	for _, b := range backends {
+		sum += uint64(b.Weight)
+	}
+	if sum <= math.MaxUint32 && !slices.ContainsFunc(backends, idle) {
 		return backends
 	}
-	return slices.DeleteFunc(slices.Clone(backends), idle)
+	backends = slices.DeleteFunc(slices.Clone(backends), idle)
+	if sum > math.MaxUint32 {
+		for i := range backends {
+			backends[i].Weight = max(backends[i].Weight/uint32(len(backends)+1), 1)
+		}
+	}
+	return backends
 }
 
 // respond returns a direct response.
@@ -202,10 +257,11 @@ func forward(timeout time.Duration) *routev3.RouteAction {
 
 var noTimeout = durationpb.New(0)
 
+// otherEndpoint repeats a request once, at another endpoint if there is one, if it has not
+// reached its own: nothing has been sent then.
+var otherEndpoint = frozen(retryPolicy(&mesh.Retry{On: []string{"connect-failure"}, Attempts: 1}))
+
 func retryPolicy(r *mesh.Retry) *routev3.RetryPolicy {
-	if r == nil {
-		return nil
-	}
 	on := r.On
 	if len(r.Codes) > 0 {
 		on = append(slices.Clone(on), "retriable-status-codes")

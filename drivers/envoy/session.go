@@ -83,8 +83,5 @@ func sessionRoute(r *mesh.Route) *routev3.Route {
 
 // servedBy returns the header of answers from which the script makes tokens.
 func servedBy(share string) *corev3.HeaderValueOption {
-	return setHeader(sessionServed, share+" %UPSTREAM_HOST% %RESPONSE_FLAGS%")
+	return setHeader(sessionServed, literal(share)+" %UPSTREAM_HOST% %RESPONSE_FLAGS%")
 }
-
-// otherEndpoint repeats a request at another endpoint if it has not reached its own.
-var otherEndpoint = frozen(retryPolicy(&mesh.Retry{On: []string{"connect-failure"}, Attempts: 1}))

@@ -44,7 +44,7 @@ func settingsClusters(s *mesh.Settings) []*Resource {
 // namedCluster connects to a host by DNS name or address, in plaintext.
 func namedCluster(name, host string, port uint16, protocol mesh.Protocol) *Resource {
 	policy := mesh.UpstreamPolicy{}
-	return newResource(clusterType, name, clusterDefaults, dnsCluster(host, port), protocolOptions(protocol, policy), policyCluster(name, protocol, policy))
+	return newResource(clusterType, name, clusterDefaults, dnsCluster(host, port), protocolOptions(protocol, policy, nil), policyCluster(name, protocol, policy))
 }
 
 // tracing returns the tracing configuration, or nil. Every proxy on a request's path

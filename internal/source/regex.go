@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"regexp/syntax"
 	"strconv"
 	"strings"
 	"unicode"
@@ -44,27 +43,12 @@ func checkRegex(expression string) error {
 		// Proxies match bytes, and Go matches runes.
 		return errors.New("only ASCII without control characters is supported; write other bytes percent-encoded in a path, or use . for each")
 	}
-	// Parse it alone: "a)(b" is valid only inside the parentheses that are added to
-	// match the whole string.
-	tree, err := syntax.Parse(expression, syntax.Perl)
+	steps, err := mesh.RegexSteps(expression)
 	if err != nil {
 		return fmt.Errorf("%w; use RE2 syntax", err)
 	}
 	if err := checkEscapes(expression); err != nil {
 		return err
-	}
-	program, err := syntax.Compile(tree.Simplify())
-	if err != nil {
-		return err
-	}
-	steps := 0
-	for i := range program.Inst {
-		steps++
-		for j := 0; j < len(program.Inst[i].Rune); j += 2 {
-			if program.Inst[i].Rune[j] <= unicode.MaxLatin1 {
-				steps++
-			}
-		}
 	}
 	if steps > maxRegexProgram {
 		return fmt.Errorf("the expression takes %d steps, more than %d; use fewer repetitions", steps, maxRegexProgram)
