@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -30,20 +31,27 @@ const maxProbeBody = 10 << 10
 
 // prober probes the app as the kubelet would have.
 type prober struct {
-	podIP     string
-	transport *http.Transport
+	podIP string
+	// transport is for most HTTP probes, and http2 for those by HTTP/2 without TLS.
+	transport, http2 *http.Transport
 }
 
 func newProber(podIP string) *prober {
-	return &prober{podIP: podIP, transport: &http.Transport{
-		// The kubelet does not verify the app's certificate either.
-		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec
+	p := &prober{podIP: podIP, transport: &http.Transport{
+		TLSClientConfig:    unverified(),
 		ForceAttemptHTTP2:  true,
 		DisableKeepAlives:  true,
 		DisableCompression: true,
 		DialContext:        dialApp,
 	}}
+	p.http2 = p.transport.Clone()
+	p.http2.Protocols = new(http.Protocols)
+	p.http2.Protocols.SetUnencryptedHTTP2(true)
+	return p
 }
+
+// unverified does not verify the app's certificate, as the kubelet does not either.
+func unverified() *tls.Config { return &tls.Config{InsecureSkipVerify: true} } //nolint:gosec
 
 // answer is the result of a probe: an HTTP status and a reason.
 type answer struct {
@@ -118,7 +126,11 @@ func (p *prober) probeHTTP(ctx context.Context, probe agentspec.Probe, from http
 		request.Header["User-Agent"] = []string{""}
 	}
 	request.Host = request.Header.Get("Host")
-	client := &http.Client{Transport: p.transport, CheckRedirect: sameHost}
+	transport := p.transport
+	if probe.Protocol == agentspec.HTTP2 {
+		transport = p.http2
+	}
+	client := &http.Client{Transport: transport, CheckRedirect: sameHost}
 	response, err := client.Do(request)
 	if err != nil {
 		return 0, err
@@ -155,8 +167,12 @@ func (p *prober) probeTCP(ctx context.Context, probe agentspec.Probe) error {
 }
 
 func (p *prober) probeGRPC(ctx context.Context, probe agentspec.Probe, from http.Header) error {
+	security := insecure.NewCredentials()
+	if probe.Mode == agentspec.TLS {
+		security = credentials.NewTLS(unverified())
+	}
 	conn, err := grpc.NewClient("passthrough:///"+p.address(probe),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(security),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dialApp(ctx, "tcp", address) }),
 		grpc.WithUserAgent(from.Get("User-Agent")),
 		grpc.WithNoProxy(),

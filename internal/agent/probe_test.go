@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
@@ -94,9 +95,27 @@ func TestProbes(t *testing.T) {
 	services.SetServingStatus("up", grpc_health_v1.HealthCheckResponse_SERVING)
 	grpcPort := serveGRPC(t, func(s *grpc.Server) { grpc_health_v1.RegisterHealthServer(s, services) })
 	otherPort := serveGRPC(t, func(*grpc.Server) {})
+	// HTTP/2 without TLS and without HTTP/1.1, as Kubernetes' protocol HTTP2 asks for it.
+	h2c := newApp(t, func(h http.Handler) *httptest.Server {
+		s := httptest.NewUnstartedServer(h)
+		s.Config.Protocols = new(http.Protocols)
+		s.Config.Protocols.SetUnencryptedHTTP2(true)
+		s.Start()
+		return s
+	})
+	grpcTLS := serveGRPC(t, func(s *grpc.Server) { grpc_health_v1.RegisterHealthServer(s, services) },
+		grpc.Creds(credentials.NewServerTLSFromCert(&tls.TLS.Certificates[0])))
 
 	get := func(a *app, scheme, url string) agentspec.Probe {
 		return agentspec.Probe{Kind: agentspec.HTTP, Scheme: scheme, Port: a.port(), URL: url}
+	}
+	by := func(protocol string, probe agentspec.Probe) agentspec.Probe {
+		if probe.Kind == agentspec.GRPC {
+			probe.Mode = protocol
+		} else {
+			probe.Protocol = protocol
+		}
+		return probe
 	}
 	rpc := func(port int32, service string) agentspec.Probe {
 		return agentspec.Probe{Kind: agentspec.GRPC, Port: port, Service: service}
@@ -116,6 +135,12 @@ func TestProbes(t *testing.T) {
 		"https-503":        {get(tls, "HTTPS", "/503"), 503},
 		"https-2":          {get(tls2, "HTTPS", "/200"), 200},
 		"https-to-http":    {get(plain, "HTTPS", "/200"), 503},
+		"h2c":              {by("HTTP2", get(h2c, "HTTP", "/200")), 200},
+		"h2c-503":          {by("HTTP2", get(h2c, "HTTP", "/503")), 503},
+		"h2c-redirect":     {by("HTTP2", get(h2c, "HTTP", "/to-good")), 200},
+		"h2c-by-http-1":    {by("HTTP1", get(h2c, "HTTP", "/200")), 503},
+		"http-1-by-h2c":    {by("HTTP2", get(plain, "HTTP", "/200")), 503},
+		"http-1":           {by("HTTP1", get(plain, "HTTP", "/200")), 200},
 		"redirect":         {get(plain, "HTTP", "/to-good"), 200},
 		"redirect-bad":     {get(plain, "HTTP", "/to-bad"), 503},
 		"redirect-forever": {get(plain, "HTTP", "/to-itself"), 503},
@@ -133,6 +158,11 @@ func TestProbes(t *testing.T) {
 		"grpc":             {rpc(grpcPort, ""), 200},
 		"grpc-up":          {rpc(grpcPort, "up"), 200},
 		"grpc-down":        {rpc(grpcPort, "down"), 503},
+		"grpc-tls":         {by("TLS", rpc(grpcTLS, "up")), 200},
+		"grpc-tls-down":    {by("TLS", rpc(grpcTLS, "down")), 503},
+		"grpc-tls-plain":   {by("Plaintext", rpc(grpcTLS, "up")), 503},
+		"grpc-plain-tls":   {by("TLS", rpc(grpcPort, "up")), 503},
+		"grpc-plaintext":   {by("Plaintext", rpc(grpcPort, "up")), 200},
 		"grpc-unknown":     {rpc(grpcPort, "unknown"), 503},
 		"grpc-other":       {rpc(otherPort, ""), 503},
 		"grpc-closed":      {rpc(closedPort, ""), 503},
@@ -171,12 +201,12 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-func serveGRPC(t *testing.T, register func(*grpc.Server)) int32 {
+func serveGRPC(t *testing.T, register func(*grpc.Server), options ...grpc.ServerOption) int32 {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer()
+	server := grpc.NewServer(options...)
 	register(server)
 	go server.Serve(listener)
 	t.Cleanup(server.Stop)

@@ -309,11 +309,18 @@ type Probe struct {
 	Scheme string `json:"scheme,omitempty"`
 	// URL is the path and query of the request; HTTP probes only.
 	URL string `json:"url,omitempty"`
+	// Protocol is HTTP2 for HTTP/2 without TLS and without an upgrade, which needs the scheme
+	// "HTTP". Anything else means HTTP/1.1, or what TLS negotiates. HTTP probes only.
+	Protocol string `json:"protocol,omitempty"`
 	// Headers are sent with the request; HTTP probes only.
 	Headers []Header `json:"headers,omitempty"`
 	// Service is the gRPC health service to check; GRPC probes only.
 	Service string `json:"service,omitempty"`
-	// TimeoutSeconds is the timeout of the original probe, at least 1.
+	// Mode is TLS to connect with TLS, without verifying the certificate. Anything else means
+	// plaintext. GRPC probes only.
+	Mode string `json:"mode,omitempty"`
+	// TimeoutSeconds is the timeout of the original probe, at least 1. Lifecycle hooks have
+	// none in Kubernetes, and a long one here.
 	TimeoutSeconds int32 `json:"timeoutSeconds"`
 }
 
@@ -325,6 +332,12 @@ const (
 	HTTP ProbeKind = "HTTP"
 	TCP  ProbeKind = "TCP"
 	GRPC ProbeKind = "GRPC"
+)
+
+// The values of Probe.Protocol and Probe.Mode, which are Kubernetes' own.
+const (
+	HTTP2 = "HTTP2"
+	TLS   = "TLS"
 )
 
 // Header is one HTTP header of a probe.
