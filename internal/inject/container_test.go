@@ -2,6 +2,7 @@ package inject_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
@@ -101,5 +102,36 @@ func TestAutoImage(t *testing.T) {
 	alone := fmt.Sprintf(pod, `{"openservicemesh.io/inject-templates":"label"}`)
 	if d := w.injector(t).Inject(t.Context(), w.request(alone)).Decision; d.Reason != "image_missing" {
 		t.Errorf("without a template of the sidecar the decision is %+v", d)
+	}
+}
+
+// TestOperatingSystem checks by which fields a pod is known to be for Windows nodes, which get no
+// init container.
+func TestOperatingSystem(t *testing.T) {
+	required := func(terms string) string {
+		return `"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[` + terms + `]}}}`
+	}
+	const windows = `{"matchExpressions":[{"key":"disk","operator":"Exists"},{"key":"kubernetes.io/os","operator":"In","values":["windows"]}]}`
+	for spec, want := range map[string]bool{
+		`"os":{"name":"windows"}`:                                                                           true,
+		`"os":{"name":"linux"},` + required(windows):                                                        false,
+		`"nodeSelector":{"kubernetes.io/os":"windows"}`:                                                     true,
+		`"nodeSelector":{"beta.kubernetes.io/os":"windows"}`:                                                true,
+		`"nodeSelector":{"kubernetes.io/os":"linux"}`:                                                       false,
+		required(windows):                                                                                   true,
+		required(windows + "," + windows):                                                                   true,
+		required(windows + `,{"matchExpressions":[]}`):                                                      false,
+		required(strings.Replace(windows, `"In"`, `"NotIn"`, 1)):                                            false,
+		required(strings.Replace(windows, `["w`, `["linux","w`, 1)):                                         false,
+		required(`{"matchExpressions":[{"key":"kubernetes.io/os","operator":"NotIn","values":["linux"]}]}`): true,
+		required(`{"matchFields":[{"key":"metadata.name","operator":"In","values":["windows"]}]}`):          false,
+		`"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"preference":` + windows + `}]}}`: false,
+	} {
+		w := shape{"envoy", false}.environment()
+		pod := `{"metadata":{"name":"app"},"spec":{"containers":[{"name":"app","image":"app"}],` + spec + `}}`
+		injected := decode(t, once(t, w.injector(t), w, []byte(pod)))
+		if got := container(injected, driver.InitContainer) == nil && proxy(t, injected).Image == "shop/proxy:windows"; got != want {
+			t.Errorf("%s: the pod is for Windows: %t, want %t", spec, got, want)
+		}
 	}
 }

@@ -132,9 +132,15 @@ func handlerOf(p *agentspec.Probe) corev1.ProbeHandler {
 		if p.Service != "" {
 			grpc.Service = &p.Service
 		}
+		if p.Mode != "" {
+			grpc.Mode = (*corev1.GRPCProbeMode)(&p.Mode)
+		}
 		return corev1.ProbeHandler{GRPC: grpc}
 	}
 	get := &corev1.HTTPGetAction{Path: p.URL, Port: port, Host: p.Host, Scheme: corev1.URIScheme(p.Scheme)}
+	if p.Protocol != "" {
+		get.Protocol = (*corev1.HTTPProtocol)(&p.Protocol)
+	}
 	for _, h := range p.Headers {
 		get.HTTPHeaders = append(get.HTTPHeaders, corev1.HTTPHeader{Name: h.Name, Value: h.Value})
 	}

@@ -36,6 +36,7 @@ var rules = []rule{
 	{"namespace_not_monitored", namespaceNotMonitored},
 	{"other_revision", otherRevision},
 	{"host_network", hostNetwork},
+	{"mirror_pod", mirrorPod},
 	{"sidecar_exists", sidecarExists},
 	{"label", func(c *candidate) (Outcome, Reason, string) {
 		return switched("label", "pod label "+InjectionKey, c.pod.Labels, InjectionKey)
@@ -158,6 +159,13 @@ func hostNetwork(c *candidate) (Outcome, Reason, string) {
 		return Skip, "host_network", "the pod uses the host's network, where redirection would catch the whole node"
 	}
 	return "", "", "the pod has a network of its own"
+}
+
+func mirrorPod(c *candidate) (Outcome, Reason, string) {
+	if _, ok := c.pod.Annotations[corev1.MirrorPodAnnotationKey]; ok {
+		return Skip, "mirror_pod", "the pod shows a static pod, which its kubelet runs as the node's file has it"
+	}
+	return "", "", "the pod is not that of a static pod"
 }
 
 // foreignSidecars are the container names of other meshes' sidecars, with the meshes.

@@ -75,7 +75,11 @@ func (d *differ) add(path string, v reflect.Value) {
 	value := v.Interface()
 	// GRPCAction.Service has no omitempty: unset it would be written as null.
 	if grpc, ok := value.(*corev1.GRPCAction); ok && grpc.Service == nil {
-		value = map[string]int32{"port": grpc.Port}
+		fields := map[string]any{"port": grpc.Port}
+		if grpc.Mode != nil {
+			fields["mode"] = *grpc.Mode
+		}
+		value = fields
 	}
 	d.ops = append(d.ops, Operation{Op: "add", Path: path, Value: value})
 }

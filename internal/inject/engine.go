@@ -142,7 +142,7 @@ func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Res
 		return err
 	}
 	if p.hasMesh {
-		if p.warnings, err = i.prepareMesh(c, p); err != nil {
+		if p.warnings, err = i.prepareMesh(c, p, req.Pod); err != nil {
 			return err
 		}
 	}
@@ -196,8 +196,8 @@ func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Res
 }
 
 // prepareMesh makes the changes that every mesh sidecar needs, before the driver is
-// called.
-func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
+// called. raw is the pod of the request.
+func (i *Injector) prepareMesh(c *candidate, p *plan, raw []byte) ([]Warning, error) {
 	inj := p.context
 	warnings, err := checkPod(c.pod)
 	if err != nil {
@@ -216,8 +216,12 @@ func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
 	case !rewrite:
 		warnings = append(warnings, redirectedProbes(c.pod, &inj.Redirection)...)
 	default:
-		probes := probeRewriter{handle: inj.ProxyUUID}
-		probes.rewrite(c.pod)
+		probes := probeRewriter{
+			handle: inj.ProxyUUID, redirection: &inj.Redirection, classic: !inj.Sidecar.Native, unread: unreadFields{json: raw},
+		}
+		if err := probes.rewrite(c.pod); err != nil {
+			return nil, err
+		}
 		inj.OriginalHealthProbes, inj.AppProbes = probes.originals, probes.agent
 		warnings = append(warnings, probes.warnings...)
 	}

@@ -25,7 +25,7 @@ type Request struct {
 	Namespace string
 	// Pod is the pod as JSON.
 	Pod []byte
-	// decoded is the pod, if it has been decoded already. Inject does not change it.
+	// decoded is the same pod, if it has been decoded already. Inject does not change it.
 	decoded *corev1.Pod
 	// OwnerKind and OwnerName are those of the object from whose template the pod will be
 	// created; empty if the pod itself says what owns it.

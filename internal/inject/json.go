@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"bytes"
 	"slices"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -32,9 +33,12 @@ func unmarshal[T any](data []byte, into *T) error {
 
 // object is the object of a review. It is read as a pod together with the review.
 type object struct {
-	// pod is nil if the object is null or missing, or was kept as raw.
+	// pod is nil if the object is null or missing, or could not be read as a pod.
 	pod *corev1.Pod
+	// raw is the object's JSON.
 	raw []byte
+	// from and to are where it begins and ends in the review.
+	from, to int64
 }
 
 // UnmarshalJSONFrom reads a pod.
@@ -42,11 +46,12 @@ func (o *object) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() == 'n' {
 		return d.SkipValue()
 	}
+	o.from = d.InputOffset()
 	pod := &corev1.Pod{}
 	if err := jsonv2.UnmarshalDecode(d, pod); err != nil {
 		return err
 	}
-	o.pod = pod
+	o.pod, o.to = pod, d.InputOffset()
 	return nil
 }
 
@@ -64,6 +69,11 @@ var keepObjects = jsonv2.WithUnmarshalers(jsonv2.UnmarshalFromFunc(func(d *jsont
 func unmarshalReview(data []byte) (*review, error) {
 	in := &review{}
 	if jsonv2.Unmarshal(data, in, inOnePass) == nil {
+		if in.Request != nil && in.Request.Object.pod != nil {
+			o := &in.Request.Object
+			// The decoder stands before the colon.
+			o.raw = bytes.TrimLeft(data[o.from:o.to], ": \t\r\n")
+		}
 		return in, nil
 	}
 	in = &review{}

@@ -280,6 +280,9 @@ func (i *Injector) native(ctx context.Context, c *candidate, p *plan) error {
 		}
 	case setting == "true" || setting == "false":
 		s.Native = setting == "true"
+	case hasNative(c.pod):
+		// A cluster without native sidecars would have removed the field.
+		s.Native = true
 	default:
 		if s.Native, err = i.opts.NativeSidecars(ctx); err != nil {
 			return deny("server_version", fmt.Errorf("asking the API server whether it has native sidecars: %w", err))
@@ -288,13 +291,44 @@ func (i *Injector) native(ctx context.Context, c *candidate, p *plan) error {
 	return nil
 }
 
+// hasNative reports whether the pod has a native sidecar of its own.
+func hasNative(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return isNative(&c) && !isOurs(c.Name) })
+}
+
 // podOS returns the pod's operating system; "linux" if it names none.
 func podOS(pod *corev1.Pod) string {
 	if pod.Spec.OS != nil && pod.Spec.OS.Name != "" {
 		return strings.ToLower(string(pod.Spec.OS.Name))
 	}
-	if os := pod.Spec.NodeSelector[corev1.LabelOSStable]; os != "" {
-		return strings.ToLower(os)
+	for _, label := range osLabels {
+		if os := pod.Spec.NodeSelector[label]; os != "" {
+			return strings.ToLower(os)
+		}
 	}
-	return "linux"
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
+		return "linux"
+	}
+	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil || len(required.NodeSelectorTerms) == 0 ||
+		slices.ContainsFunc(required.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool { return !needsWindows(&t) }) {
+		return "linux"
+	}
+	return "windows"
+}
+
+// osLabels are the labels of nodes with their operating system, the older name last.
+var osLabels = []string{corev1.LabelOSStable, "beta.kubernetes.io/os"}
+
+// needsWindows reports whether only Windows nodes match the term.
+func needsWindows(term *corev1.NodeSelectorTerm) bool {
+	return slices.ContainsFunc(term.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool {
+		switch {
+		case !slices.Contains(osLabels, r.Key):
+			return false
+		case r.Operator == corev1.NodeSelectorOpIn:
+			return len(r.Values) == 1 && r.Values[0] == "windows"
+		}
+		return r.Operator == corev1.NodeSelectorOpNotIn && slices.Contains(r.Values, "linux")
+	})
 }

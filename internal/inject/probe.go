@@ -15,11 +15,20 @@ import (
 
 // probeRewriter points the app's probes and lifecycle hooks at the agent: the kubelet
 // is not in the mesh and cannot reach redirected ports.
+//
+// A probe that the agent cannot take over stays unchanged if its port is not redirected.
+// Otherwise the pod is denied, since it would never get ready or be restarted again and
+// again.
 type probeRewriter struct {
 	// handle is part of the paths of hooks, which have side effects while the agent's
 	// port is open to the network: only clients that may read the pod know it. The
 	// zero value is left out.
-	handle    uuid.UUID
+	handle      uuid.UUID
+	redirection *agentspec.Redirection
+	// classic says that the agent runs in an ordinary container.
+	classic bool
+	// unread are the fields of probes and hooks that this program does not know.
+	unread    unreadFields
 	originals map[string]driver.HealthProbes
 	agent     []agentspec.Probe
 	warnings  []Warning
@@ -41,59 +50,85 @@ func probesOf(c *corev1.Container) iter.Seq2[string, *corev1.Probe] {
 
 // rewrite changes the probes of every container of the pod, including the user's own
 // native sidecars.
-func (r *probeRewriter) rewrite(pod *corev1.Pod) {
+func (r *probeRewriter) rewrite(pod *corev1.Pod) error {
 	for c := range containersOf(pod) {
-		if !isOurs(c.Name) {
-			r.container(c)
+		if isOurs(c.Name) {
+			continue
+		}
+		if err := r.container(c); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-func (r *probeRewriter) container(c *corev1.Container) {
+func (r *probeRewriter) container(c *corev1.Container) error {
 	var originals driver.HealthProbes
-	originals.Liveness = r.probe(c, "livenessProbe", "livez", c.LivenessProbe)
-	originals.Readiness = r.probe(c, "readinessProbe", "readyz", c.ReadinessProbe)
-	originals.Startup = r.probe(c, "startupProbe", "startupz", c.StartupProbe)
+	for _, p := range []struct {
+		field, name string
+		probe       *corev1.Probe
+		original    **driver.HealthProbe
+	}{
+		{"livenessProbe", "livez", c.LivenessProbe, &originals.Liveness},
+		{"readinessProbe", "readyz", c.ReadinessProbe, &originals.Readiness},
+		{"startupProbe", "startupz", c.StartupProbe, &originals.Startup},
+	} {
+		if p.probe == nil {
+			continue
+		}
+		var err error
+		if *p.original, err = r.probe(c, p.field, p.name, p.probe); err != nil {
+			return err
+		}
+	}
 	if originals != (driver.HealthProbes{}) {
 		if r.originals == nil {
 			r.originals = make(map[string]driver.HealthProbes)
 		}
 		r.originals[c.Name] = originals
 	}
-	if c.Lifecycle != nil {
-		r.hook(c, "postStart", c.Lifecycle.PostStart)
-		r.hook(c, "preStop", c.Lifecycle.PreStop)
-	}
-}
-
-func (r *probeRewriter) probe(c *corev1.Container, field, name string, p *corev1.Probe) *driver.HealthProbe {
-	if p == nil {
+	if c.Lifecycle == nil {
 		return nil
 	}
+	if err := r.hook(c, "postStart", c.Lifecycle.PostStart); err != nil {
+		return err
+	}
+	return r.hook(c, "preStop", c.Lifecycle.PreStop)
+}
+
+func (r *probeRewriter) probe(c *corev1.Container, field, name string, p *corev1.Probe) (*driver.HealthProbe, error) {
 	timeout := max(p.TimeoutSeconds, 1)
 	path := healthPathPrefix + c.Name + "/" + name
 	probe, original, ok := r.handler(c, field, p.HTTPGet, p.TCPSocket, p.GRPC)
 	if !ok {
-		return nil
+		r.warnOfUnknownHandler(c, field, p)
+		return nil, nil
+	}
+	if takes, err := r.takes(c, field, &probe); err != nil || !takes {
+		return nil, err
 	}
 	probe.Path, probe.TimeoutSeconds = path, timeout
 	original.Timeout = time.Duration(timeout) * time.Second
 	r.agent = append(r.agent, probe)
-	p.ProbeHandler = corev1.ProbeHandler{HTTPGet: agentGet(path)}
-	return &original
+	p.ProbeHandler = corev1.ProbeHandler{HTTPGet: agentGet(path, p.HTTPGet)}
+	return &original, nil
 }
 
-// hookTimeout bounds a hook that goes through the agent, in seconds. Kubernetes sets no
-// timeout for hooks.
-const hookTimeout = 30
+// hookTimeout bounds a hook that goes through the agent, in seconds. It is longer than any
+// hook should take: Kubernetes sets no timeout, and the agent gives up with the kubelet,
+// which ends a preStop hook with the grace period.
+const hookTimeout = 24 * 60 * 60
 
-func (r *probeRewriter) hook(c *corev1.Container, field string, h *corev1.LifecycleHandler) {
+func (r *probeRewriter) hook(c *corev1.Container, field string, h *corev1.LifecycleHandler) error {
 	if h == nil || h.HTTPGet == nil {
-		return
+		return nil
 	}
 	probe, _, ok := r.handler(c, field, h.HTTPGet, nil, nil)
 	if !ok {
-		return
+		return nil
+	}
+	if takes, err := r.takes(c, field, &probe); err != nil || !takes {
+		return err
 	}
 	prefix := lifecyclePathPrefix
 	if r.handle != uuid.Nil {
@@ -101,11 +136,66 @@ func (r *probeRewriter) hook(c *corev1.Container, field string, h *corev1.Lifecy
 	}
 	probe.Path, probe.TimeoutSeconds = prefix+c.Name+"/"+field, hookTimeout
 	r.agent = append(r.agent, probe)
-	h.HTTPGet = agentGet(probe.Path)
+	h.HTTPGet = agentGet(probe.Path, h.HTTPGet)
+	return nil
 }
 
-func agentGet(path string) *corev1.HTTPGetAction {
-	return &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(driver.AgentPort), Scheme: corev1.URISchemeHTTP}
+// agentGet returns a request to the agent in place of another, which may be nil. The other's
+// headers stay if the kubelet would send them in plaintext anyway: the agent does not look at them,
+// and uninject need not write them anew.
+func agentGet(path string, was *corev1.HTTPGetAction) *corev1.HTTPGetAction {
+	get := &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(driver.AgentPort), Scheme: corev1.URISchemeHTTP}
+	if was != nil && was.Scheme != corev1.URISchemeHTTPS {
+		get.HTTPHeaders = was.HTTPHeaders
+	}
+	return get
+}
+
+// takes reports whether the agent takes over a probe or hook. The error denies the pod.
+func (r *probeRewriter) takes(c *corev1.Container, field string, probe *agentspec.Probe) (bool, error) {
+	// The kubelet calls another host directly.
+	redirected := probe.Host == "" && redirectsInbound(r.redirection, int(probe.Port))
+	if what := r.unread.of(c.Name, field, probe); what != "" {
+		if !redirected {
+			return false, nil
+		}
+		return false, deny("probe_unsupported", fmt.Errorf(
+			"the %s of container %s has %s, which the mesh's agent does not know, and the kubelet cannot use its port %d itself, because that is redirected; change the probe, or add the port to the annotation %s",
+			field, c.Name, what, probe.Port, inboundExclusion))
+	}
+	if !r.classic || !isNative(c) || field == "readinessProbe" {
+		return true, nil
+	}
+	switch {
+	case !redirected:
+		return false, nil
+	case field == "livenessProbe":
+		r.warnings = append(r.warnings, Warning{"probe_before_sidecar", fmt.Sprintf(
+			"the livenessProbe of the native sidecar %s fails until the mesh's sidecar runs, which here starts after all init containers; set the annotation %s to true",
+			c.Name, nativeAnnotation)})
+		return true, nil
+	}
+	return false, deny("native_sidecar_needed", fmt.Errorf(
+		"the %s of container %s, a native sidecar, uses the redirected port %d, but the mesh's sidecar is an ordinary container, which starts later and ends earlier; set the annotation %s to true, or add the port to %s",
+		field, c.Name, probe.Port, nativeAnnotation, inboundExclusion))
+}
+
+// isNative reports whether an init container is a native sidecar.
+func isNative(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// warnOfUnknownHandler warns of a probe whose only handler is of a kind that this program
+// does not know.
+func (r *probeRewriter) warnOfUnknownHandler(c *corev1.Container, field string, p *corev1.Probe) {
+	if p.ProbeHandler != (corev1.ProbeHandler{}) || r.redirection.DisableInbound {
+		return
+	}
+	if kind := r.unread.kind(c.Name, field); kind != "" {
+		r.warnings = append(r.warnings, Warning{"probe_unknown", fmt.Sprintf(
+			"the %s of container %s has the handler %s, which is not known here; it is left unchanged, and its port must be excluded from redirection",
+			field, c.Name, kind)})
+	}
 }
 
 // handler translates the action of a probe or hook. It returns false for commands,
@@ -124,6 +214,9 @@ func (r *probeRewriter) handler(c *corev1.Container, field string, http *corev1.
 		}
 		port = http.Port
 		probe = agentspec.Probe{Kind: agentspec.HTTP, Host: http.Host, Scheme: scheme, URL: http.Path}
+		if http.Protocol != nil {
+			probe.Protocol = string(*http.Protocol)
+		}
 		for _, h := range http.HTTPHeaders {
 			probe.Headers = append(probe.Headers, agentspec.Header{Name: h.Name, Value: h.Value})
 		}
@@ -137,6 +230,9 @@ func (r *probeRewriter) handler(c *corev1.Container, field string, http *corev1.
 		probe = agentspec.Probe{Kind: agentspec.GRPC}
 		if grpc.Service != nil {
 			probe.Service = *grpc.Service
+		}
+		if grpc.Mode != nil {
+			probe.Mode = string(*grpc.Mode)
 		}
 		original = driver.HealthProbe{GRPC: true, GRPCService: probe.Service}
 	default:

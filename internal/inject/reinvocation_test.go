@@ -208,3 +208,69 @@ func names(list []corev1.Container) string {
 	}
 	return s
 }
+
+// TestReinvocationRestoresOrder lets another webhook reverse the containers or remove those of the
+// sidecar between two calls. The second call must put the sidecar back to where it works.
+func TestReinvocationRestoresOrder(t *testing.T) {
+	ours := func(c corev1.Container) bool {
+		return c.Name == driver.ProxyContainer || c.Name == driver.InitContainer
+	}
+	for name, change := range map[string]func(pod *corev1.Pod){
+		"reversed": func(pod *corev1.Pod) {
+			slices.Reverse(pod.Spec.InitContainers)
+			slices.Reverse(pod.Spec.Containers)
+			slices.Reverse(pod.Spec.Volumes)
+		},
+		"sidecar last": func(pod *corev1.Pod) {
+			for _, list := range []*[]corev1.Container{&pod.Spec.InitContainers, &pod.Spec.Containers} {
+				slices.SortStableFunc(*list, func(a, b corev1.Container) int {
+					switch {
+					case ours(a) == ours(b):
+						return 0
+					case ours(a):
+						return 1
+					}
+					return -1
+				})
+			}
+		},
+		"init container gone": func(pod *corev1.Pod) {
+			pod.Spec.InitContainers = slices.DeleteFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == driver.InitContainer })
+		},
+		"sidecar gone": func(pod *corev1.Pod) {
+			pod.Spec.InitContainers = slices.DeleteFunc(pod.Spec.InitContainers, ours)
+			pod.Spec.Containers = slices.DeleteFunc(pod.Spec.Containers, ours)
+		},
+		"volumes gone": func(pod *corev1.Pod) { pod.Spec.Volumes = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
+				original := defaulted(decode(t, s.raw))
+				if slices.ContainsFunc(slices.Concat(original.Spec.InitContainers, original.Spec.Containers), ours) || name == "volumes gone" && len(original.Spec.Volumes) > 0 {
+					return
+				}
+				first := defaulted(decode(t, once(t, i, w, encode(t, original))))
+				changed := first.DeepCopy()
+				change(changed)
+				second := defaulted(decode(t, once(t, i, w, encode(t, changed))))
+				unchanged(t, i, w, encode(t, second))
+				if names(second.Spec.InitContainers) != names(first.Spec.InitContainers) && name != "reversed" ||
+					names(second.Spec.Containers) != names(first.Spec.Containers) && name != "reversed" {
+					t.Errorf("the containers are %s and %s, were %s and %s", names(second.Spec.InitContainers), names(second.Spec.Containers),
+						names(first.Spec.InitContainers), names(first.Spec.Containers))
+				}
+				for n, list := range [][2][]corev1.Container{{first.Spec.InitContainers, second.Spec.InitContainers}, {first.Spec.Containers, second.Spec.Containers}} {
+					for at, c := range list[0] {
+						if ours(c) && list[1][at].Name != c.Name {
+							t.Errorf("in list %d container %s is no longer at %d: %s", n, c.Name, at, names(list[1]))
+						}
+					}
+				}
+				if d := gocmp.Diff(variable(proxy(t, first), "OUTRIGGER_AGENT"), variable(proxy(t, second), "OUTRIGGER_AGENT")); d != "" && name != "reversed" {
+					t.Errorf("the agent's spec changes (-first +second):\n%s", d)
+				}
+				checkUnique(t, second)
+			})
+		})
+	}
+}

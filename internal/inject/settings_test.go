@@ -195,7 +195,7 @@ func TestIllegalSettings(t *testing.T) {
 		values  []string
 	}{
 		{"sidecar-image", false, []string{"", " ", "a b", "a\nb: c", "a{{.}}", "ä", "$(X)", strings.Repeat("a", 513)}},
-		{"sidecar-log-level", false, []string{"", "loud", "debug ", "debug\ninfo", "0"}},
+		{"sidecar-log-level", false, []string{"", "loud", `debug"`, `linkerd[name="x"]=debug`, "debug ", "debug\ninfo", "0"}},
 		{"sidecar-resource-limits-cpu", false, []string{"", "lots", "-1", "1 ", "1,5", "1KiB", "1e-100000000", "1E999999999", strings.Repeat("9", 100_000)}},
 		{"sidecar-resource-requests-memory", false, []string{"64MB", "-1Mi", "{}"}},
 		{"sidecar-concurrency", false, []string{"", "many", "-1", "1.5", "257", "2 ", "99999999999999999999"}},
@@ -204,12 +204,12 @@ func TestIllegalSettings(t *testing.T) {
 		{"metrics", false, []string{"", "prometheus"}},
 		{"inject-templates", false, []string{"", ",", "sidecar,", "nginx", "sidecar,nginx", "envoy,pipy", "sidecar,envoy", "sidecar,sidecar", "envoy,Envoy", "Sidecar", long, strings.Repeat("a", 17<<10)}},
 		{"inbound-port-exclusion-list", true, []string{",", "80,", "http", "0", "65536", "-1", "+80", "1.5", "80-90", "0x50", "８０", long, strings.Repeat("1", 17<<10)}},
-		{"outbound-port-exclusion-list", true, []string{"80;90", "99999999999999999999"}},
+		{"outbound-port-exclusion-list", true, []string{"80;90", "80;flush", "99999999999999999999"}},
 		{"outbound-ip-range-exclusion-list", true, []string{",", "10.0.0.0", "10.0.0.0/33", "10.0.0/8", "::/129", "fe80::1%eth0/64", "shop.example", "10.0.0.0/8,", long}},
 		{"outbound-ip-range-inclusion-list", true, []string{"*", "10.0.0.0/-1"}},
 		{"inbound-port-inclusion-list", true, []string{"*", "http"}},
 		{"outbound-port-inclusion-list", true, []string{"*", "0"}},
-		{"network-interface-exclusion-list", true, []string{"*/", "a name", "longer-than-linux-has-it"}},
+		{"network-interface-exclusion-list", true, []string{"*/", "a name", "longer-than-linux-has-it", `eth0"; flush ruleset; #`, "../x", "eth0 -j ACCEPT"}},
 		{"interception-mode", false, []string{"", "tproxy", "ebpf", " none"}},
 		{"rewrite-probes", false, []string{"", "http"}},
 		{"sidecar-drain-seconds", false, []string{"", "-1", "5s", "1.5", "86401", "+5"}},
