@@ -35,11 +35,20 @@ func (d *document) read() {
 	case manifest.JSON:
 		d.json = d.Text
 	case manifest.YAML:
-		if d.json, d.err = yamlToJSON(d.Text); d.err != nil || d.json == nil {
+		if d.json, d.err = yamlToJSON(ended(d.Text)); d.err != nil || d.json == nil {
 			return
 		}
 	}
 	d.objects = objectsOf(d.json, "", schema.GroupVersionKind{}, 0)
+}
+
+// ended returns a text whose last line ends. kubectl reads files in lines, so a block scalar at
+// the end of one has the final line break, even if the file has not.
+func ended(text []byte) []byte {
+	if len(text) == 0 || bytes.HasSuffix(text, newline) {
+		return text
+	}
+	return append(bytes.Clone(text), '\n')
 }
 
 // yamlToJSON returns the JSON that kubectl would send for the text; nil if the text is
@@ -115,7 +124,7 @@ func (d *document) patch(operations []inject.Operation) ([]byte, error) {
 		return indentLike(want, d.Text), nil
 	}
 	for _, render := range []func(*tree, []byte) ([]byte, error){(*tree).splice, (*tree).encode} {
-		t, err := newTree(d.Text)
+		t, err := newTree(ended(d.Text))
 		if err != nil {
 			return nil, err
 		}
@@ -128,11 +137,14 @@ func (d *document) patch(operations []inject.Operation) ([]byte, error) {
 		if err != nil {
 			continue
 		}
-		if got, err := yamlToJSON(text); err == nil && sameJSON(got, want) {
+		if got, err := yamlToJSON(ended(text)); err == nil && sameJSON(got, want) {
 			return text, nil
 		}
 	}
-	return nil, errors.New("its YAML cannot be edited safely; write it without anchors and in a plainer style")
+	if bytes.ContainsAny(d.Text, "&*") {
+		return nil, errors.New("its YAML cannot be edited safely; write it without anchors and in a plainer style")
+	}
+	return nil, errors.New("its YAML cannot be edited safely; write it in a plainer style, such as that of kubectl get -o yaml")
 }
 
 func patchJSON(document []byte, operations []inject.Operation) ([]byte, error) {

@@ -130,8 +130,9 @@ func (m *Manifests) edit(ctx context.Context, decide func(*object, *Row) []injec
 func (f *file) edit(d *document, decide func(*object, *Row) []inject.Operation) ([]byte, []Row) {
 	var rows []Row
 	var operations []inject.Operation
+	located := func(err error) error { return fmt.Errorf("document %d (from line %d): %w", d.Number, d.Line, err) }
 	fail := func(row Row, reason inject.Reason, err error) {
-		row.fail(reason, fmt.Errorf("document %d (from line %d): %w", d.Number, d.Line, err))
+		row.fail(reason, located(err))
 		rows = append(rows, row)
 	}
 	if d.err != nil {
@@ -159,7 +160,11 @@ func (f *file) edit(d *document, decide func(*object, *Row) []inject.Operation) 
 	if len(operations) > 0 {
 		var err error
 		if text, err = d.patch(operations); err != nil {
-			fail(Row{File: f.source.Name, Document: d.Number}, ReasonPatch, err)
+			for i := range rows {
+				if rows[i].Outcome == Injected || rows[i].Outcome == Uninjected {
+					rows[i].fail(ReasonPatch, located(err))
+				}
+			}
 		}
 	}
 	return text, rows

@@ -1,10 +1,13 @@
 package offline
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,6 +32,9 @@ type object struct {
 	declares *inject.Namespace
 	// message says why the object has no pod.
 	message string
+	// misplaced are the names of the mesh's labels and annotations that the object has and
+	// its pod template lacks.
+	misplaced []string
 
 	reason inject.Reason
 	err    error
@@ -207,6 +213,9 @@ func objectOf(o fields, gvk schema.GroupVersionKind, path string, raw json.RawMe
 	case gvk.Kind == "" || gvk.Version == "":
 		result.message = "it lacks kind or apiVersion"
 		return result
+	case !known && holdsPods(raw):
+		result.message = "kind " + gvk.GroupKind().String() + " is not known here; the webhook injects its pods when they are created"
+		return result
 	case !known:
 		result.message = "kind " + gvk.GroupKind().String() + " has no pod template"
 		return result
@@ -229,6 +238,7 @@ func objectOf(o fields, gvk schema.GroupVersionKind, path string, raw json.RawMe
 		return result
 	}
 	result.owner = strings.TrimSuffix(result.name, "-*")
+	result.misplaced = misplaced(metadata, template)
 	pod := fields{"apiVersion": json.RawMessage(`"v1"`), "kind": json.RawMessage(`"Pod"`)}
 	for _, name := range []string{"metadata", "spec"} {
 		if part, ok := template[name]; ok {
@@ -239,6 +249,73 @@ func objectOf(o fields, gvk schema.GroupVersionKind, path string, raw json.RawMe
 		return invalid(ReasonInvalid, result.path, err)
 	}
 	return result
+}
+
+// meshPrefix begins the names of the mesh's labels and annotations.
+const meshPrefix = "openservicemesh.io/"
+
+// misplaced returns the names of the mesh's labels and annotations in the metadata of a workload
+// that its pod template has not.
+func misplaced(metadata, template fields) []string {
+	names := func(metadata fields) map[string]bool {
+		set := make(map[string]bool)
+		for _, kind := range []string{"labels", "annotations"} {
+			// The engine reports values of another type.
+			all, _ := metadata.object(kind)
+			for name := range all {
+				if strings.HasPrefix(name, meshPrefix) {
+					set[name] = true
+				}
+			}
+		}
+		return set
+	}
+	own := names(metadata)
+	if len(own) == 0 {
+		return nil
+	}
+	inner, _ := template.object("metadata")
+	for name := range names(inner) {
+		delete(own, name)
+	}
+	return slices.Sorted(maps.Keys(own))
+}
+
+// holdsPods reports whether an object has a pod template somewhere.
+func holdsPods(raw json.RawMessage) bool {
+	if !bytes.Contains(raw, []byte(`"containers"`)) {
+		return false
+	}
+	var o map[string]any
+	if json.Unmarshal(raw, &o) != nil {
+		return false
+	}
+	for _, value := range o {
+		if holdsTemplate(value) {
+			return true
+		}
+	}
+	return false
+}
+
+// holdsTemplate reports whether a value is a pod template or contains one.
+func holdsTemplate(value any) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		if spec, ok := v["spec"].(map[string]any); ok {
+			if containers, ok := spec["containers"].([]any); ok && len(containers) > 0 {
+				return true
+			}
+		}
+		for _, inner := range v {
+			if holdsTemplate(inner) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, holdsTemplate)
+	}
+	return false
 }
 
 // namespaceOr returns the namespace in which the object's pods will run.

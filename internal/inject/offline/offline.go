@@ -10,6 +10,8 @@ package offline
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
@@ -53,6 +55,10 @@ const (
 	ReasonStatus          = inject.Reason("status_invalid")
 	ReasonPatch           = inject.Reason("patch_failed")
 )
+
+// WarningMisplaced is the code of the warning about labels and annotations of the mesh on a
+// workload, where they have no effect.
+const WarningMisplaced = inject.Reason("not_on_template")
 
 // Row is the report of one object, or of one document that could not be read.
 type Row struct {
@@ -117,7 +123,7 @@ func (m *Manifests) Inject(ctx context.Context, engine Engine, opts Options) (*R
 			request.OwnerKind, request.OwnerName = o.kind, o.owner
 		}
 		r := engine.Inject(ctx, request)
-		row.Reason, row.Message, row.Warnings = r.Decision.Reason, r.Decision.Message, r.Warnings
+		row.Reason, row.Message, row.Warnings = r.Decision.Reason, r.Decision.Message, o.warnings(r.Warnings)
 		switch {
 		case r.Decision.Outcome == inject.Deny:
 			row.Outcome = Denied
@@ -133,6 +139,17 @@ func (m *Manifests) Inject(ctx context.Context, engine Engine, opts Options) (*R
 		}
 		return nil
 	})
+}
+
+// warnings returns those of the engine, and one about labels and annotations that are not where
+// the engine looks for them.
+func (o *object) warnings(of []inject.Warning) []inject.Warning {
+	if len(o.misplaced) == 0 {
+		return of
+	}
+	return append(slices.Clip(of), inject.Warning{Code: WarningMisplaced, Message: fmt.Sprintf(
+		"labels and annotations of the %s itself have no effect on its pods: %s; move them to the metadata of the pod template",
+		o.kind, strings.Join(o.misplaced, ", "))})
 }
 
 // Uninject removes the injection from all pods of the manifests. Like Inject it is all

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -14,6 +15,7 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
+	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
 
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
@@ -214,6 +216,36 @@ Deployment/shop/cart: injected (outrigger-init, outrigger-proxy)
 	for _, keeps := range []string{"# the app\n", "image: cart # pinned\n", "- {name: http, containerPort: 80}\n"} {
 		if !strings.Contains(out, keeps) {
 			t.Errorf("%q is gone from\n%s", keeps, out)
+		}
+	}
+}
+
+// TestNamesLikeNumbers injects objects whose names YAML would read as numbers, booleans or null.
+func TestNamesLikeNumbers(t *testing.T) {
+	for _, name := range []string{"1234", "true", "null", "1e3", "on", "1.0", "y", "0x1", "1_000", "08"} {
+		text := fmt.Sprintf("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: %[1]q, namespace: %[1]q}\nspec:\n  template:\n    metadata:\n      labels: {app: %[1]q}\n"+
+			"    spec:\n      serviceAccountName: %[1]q\n      containers:\n      - name: app\n        image: app\n", name)
+		sources := []offline.Source{{Name: "in.yaml", Data: []byte(text)}}
+		result := must(t)(offline.InjectFiles(t.Context(), realEngine(t, offline.Parse(sources)), sources, offline.Options{}))
+		var d appsv1.Deployment
+		if err := yaml.UnmarshalStrict(result.Outputs[0].Data, &d); err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, result.Outputs[0].Data)
+		}
+		pod := &d.Spec.Template
+		var workload string
+		for _, c := range pod.Spec.InitContainers {
+			for _, e := range c.Env {
+				if e.Name == "OUTRIGGER_WORKLOAD" {
+					workload = e.Value
+				}
+			}
+		}
+		if d.Name != name || d.Namespace != name || pod.Labels["app"] != name || pod.Spec.ServiceAccountName != name || workload != name {
+			t.Errorf("%s: the names are %q", name, []string{d.Name, d.Namespace, pod.Labels["app"], pod.Spec.ServiceAccountName, workload})
+		}
+		back := must(t)(offline.UninjectFiles(t.Context(), inject.Uninject, sourcesOf(result)))
+		if string(back.Outputs[0].Data) != text {
+			t.Errorf("%s comes back as %s", name, back.Outputs[0].Data)
 		}
 	}
 }

@@ -290,6 +290,7 @@ func styleOf(root *kyaml.Node, text []byte) style {
 }
 
 func (st style) encode(n *kyaml.Node) ([]byte, error) {
+	writeNulls(n, false)
 	var b bytes.Buffer
 	encoder := kyaml.NewEncoder(&b)
 	encoder.SetIndent(st.indent)
@@ -303,6 +304,18 @@ func (st style) encode(n *kyaml.Node) ([]byte, error) {
 		return nil, err
 	}
 	return b.Bytes(), nil
+}
+
+// writeNulls writes out missing values in flow collections, as in {a, b: c}, for which the encoder
+// would write empty strings.
+func writeNulls(n *kyaml.Node, inFlow bool) {
+	if inFlow && n.Kind == kyaml.ScalarNode && n.Value == "" && n.ShortTag() == kyaml.NodeTagNull {
+		n.Value = "null"
+	}
+	inFlow = inFlow || n.Style&kyaml.FlowStyle != 0
+	for _, child := range n.Content {
+		writeNulls(child, inFlow)
+	}
 }
 
 // encode returns the text of the whole tree, without the original's layout.
