@@ -2,6 +2,7 @@ package inject
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -35,16 +36,21 @@ func podAnnotation(key string) origin { return origin{what: "pod annotation ", k
 // lookup finds an annotation: on the pod, as an equivalent Istio annotation of the
 // pod, or on the namespace, in this order.
 func (c *candidate) lookup(key string) found {
-	if f := c.onPod(key); f.ok {
-		return f
-	}
-	if f, ok := c.istio.equal[key]; ok {
+	if f := c.ofPod(key); f.ok {
 		return f
 	}
 	if v, ok := c.namespace.Annotations[key]; ok {
 		return found{v, origin{"annotation ", key, " of namespace " + c.namespace.Name}, true}
 	}
 	return found{}
+}
+
+// ofPod finds an annotation on the pod, or as an equivalent Istio annotation of the pod.
+func (c *candidate) ofPod(key string) found {
+	if f := c.onPod(key); f.ok {
+		return f
+	}
+	return c.istio.equal[key]
 }
 
 // onPod finds an annotation on the pod.
@@ -175,16 +181,25 @@ func (f found) image() (string, error) {
 var resourceNames = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 
 // resources overrides the mesh's resources by the annotations. Each amount is looked
-// up on the pod, then on the namespace, as in osm-edge.
+// up on the pod, then on the namespace, as in osm-edge. In a pod with a budget of its own
+// only the pod's annotations count, since other amounts would exceed it.
 func (c *candidate) resources(mesh corev1.ResourceRequirements) (corev1.ResourceRequirements, error) {
-	out := mesh
+	out, lookup := mesh, c.lookup
+	if hasBudget(c.pod) {
+		out, lookup = outsideBudget(mesh), func(key string) found {
+			if strings.HasSuffix(key, "-"+string(corev1.ResourceEphemeralStorage)) {
+				return c.lookup(key)
+			}
+			return c.ofPod(key)
+		}
+	}
 	for _, list := range []struct {
 		prefix string
 		into   *corev1.ResourceList
 	}{{limitsAnnotation, &out.Limits}, {requestsAnnotation, &out.Requests}} {
 		cloned := false
 		for _, name := range resourceNames {
-			f := c.lookup(list.prefix + string(name))
+			f := lookup(list.prefix + string(name))
 			if !f.ok {
 				continue
 			}
@@ -202,6 +217,9 @@ func (c *candidate) resources(mesh corev1.ResourceRequirements) (corev1.Resource
 			(*list.into)[name] = amount
 		}
 	}
+	// A limit of zero means none, but Kubernetes would reject any request beside it.
+	out.Limits = maps.Clone(out.Limits)
+	maps.DeleteFunc(out.Limits, func(_ corev1.ResourceName, limit resource.Quantity) bool { return limit.IsZero() })
 	for name, request := range out.Requests {
 		if limit, ok := out.Limits[name]; ok && request.Cmp(limit) > 0 {
 			return out, fmt.Errorf("sidecar resources: the request of %s %s is more than its limit %s; see the annotations %s%s and %s%s",

@@ -160,6 +160,9 @@ func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Res
 	if err := checkImages(c.pod); err != nil {
 		return deny("image_missing", err)
 	}
+	if err := checkBudget(before, c.pod); err != nil {
+		return err
+	}
 	s, err := record(before, c.pod)
 	if err != nil {
 		return deny("driver_error", err)
@@ -190,7 +193,7 @@ func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Res
 			r.Added = append(r.Added, a.Name)
 		}
 	}
-	r.Warnings = append(p.warnings, podSecurity(c.namespace, c.pod, s)...)
+	r.Warnings = append(append(p.warnings, podSecurity(c.namespace, c.pod, s)...), serviceClass(before, c.pod)...)
 	r.Patch = diff(raw, c.pod)
 	return nil
 }

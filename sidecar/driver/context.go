@@ -93,7 +93,8 @@ type Sidecar struct {
 	Image, InitImage string
 	// LogLevel is one of trace, debug, info, warning, error, critical and off.
 	LogLevel string
-	// Resources are the resources of the sidecar container.
+	// Resources are the resources of the sidecar container. The init container gets the same,
+	// which adds nothing to what the pod needs, and keeps its class and its quota.
 	Resources corev1.ResourceRequirements
 	// Concurrency is the requested number of worker threads; 0 means the container's CPU
 	// limit, or two without a limit. Drivers may ignore it: the agent substitutes it for
