@@ -23,7 +23,7 @@ func TestDecideWithoutPipy(t *testing.T) {
 	allowed := 0
 	for range 60 {
 		in := w.inbound()
-		document := e.value(inbound(in)).ToObject(e.vm)
+		document := e.value(inbound(newCompiler(), in)).ToObject(e.vm)
 		for range 50 {
 			asked, a := w.arrival()
 			head := e.value(asked.Head).ToObject(e.vm)
@@ -175,7 +175,7 @@ func TestMeshTLSByServerName(t *testing.T) {
 		rule := mesh.Ingress{Name: "ingress", TLS: true, SNIHosts: tt.hosts, SkipClientCert: tt.skip, Ranges: prefixes("10.0.0.0/8"), Requests: anyRequest}
 		in := mesh.Seal(&mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{{Port: 80, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{rule}}}})
 		arrival := map[string]any{"security": "mesh TLS", "serverName": store.DNSName(), "source": "10.1.2.3", "peer": buyer.String(), "request": map[string]any{"path": "/", "query": "", "headers": map[string]any{}}}
-		port := e.value(inbound(in)).ToObject(e.vm).Get("ports").ToObject(e.vm).Get("80")
+		port := e.value(inbound(newCompiler(), in)).ToObject(e.vm).Get("ports").ToObject(e.vm).Get("80")
 		if got := !goja.IsNull(e.call("./authorization.js", "decide", map[string]any{}, port, arrival)); got != tt.want {
 			t.Errorf("%s: the caller is admitted: %t", name, got)
 		}
@@ -260,12 +260,12 @@ func TestSeveralLines(t *testing.T) {
 		}
 		asked := e.call("./request.js", "requestOf", head)
 		for _, m := range []mesh.StringMatch{{Exact: "a=1; b=2"}, {Regex: "a=.*"}, {Prefix: "a"}} {
-			condition := request(mesh.HTTPMatch{Headers: []mesh.KeyMatch{{Name: "cookie", StringMatch: m}}})
+			condition := newCompiler().request(mesh.HTTPMatch{Headers: []mesh.KeyMatch{{Name: "cookie", StringMatch: m}}})
 			if got := e.call("./match.js", "permits", condition, asked).ToBoolean(); got != want {
 				t.Errorf("%+v permits cookies by %q: %t", m, protocol, got)
 			}
 		}
-		present := request(mesh.HTTPMatch{Headers: []mesh.KeyMatch{{Name: "cookie", StringMatch: mesh.StringMatch{Present: true}}}})
+		present := newCompiler().request(mesh.HTTPMatch{Headers: []mesh.KeyMatch{{Name: "cookie", StringMatch: mesh.StringMatch{Present: true}}}})
 		if !e.call("./match.js", "permits", present, asked).ToBoolean() {
 			t.Errorf("with %q the cookies are missing", protocol)
 		}

@@ -33,35 +33,36 @@ type automaton struct {
 const (
 	maxEntries = 1 << 16
 	maxTests   = 1 << 22
-	maxSteps   = 1 << 25
+	maxSteps   = 1 << 23
 )
 
 // errTooLarge is returned for a valid expression that exceeds these bounds.
 var errTooLarge = errors.New("the expression has too many states")
 
-// newAutomaton returns the automaton of an expression.
-func newAutomaton(expression string) (*automaton, error) {
+// newAutomaton returns the automaton of an expression, and how many character tests and
+// instructions it took to build it, or to find that it is too large.
+func newAutomaton(expression string) (*automaton, int, error) {
 	// Only Compile bounds the size of repetitions.
 	if _, err := regexp.Compile(expression); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	parsed, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	prog, err := syntax.Compile(parsed.Simplify())
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	b := automatonBuilder{prog: prog, numbers: make(map[string]int)}
 	b.looksAround = slices.ContainsFunc(prog.Inst, func(inst syntax.Inst) bool { return inst.Op == syntax.InstEmptyWidth })
 	if err := b.classify(); err != nil {
-		return nil, fmt.Errorf("%q: %w", expression, err)
+		return nil, b.work, fmt.Errorf("%q: %w", expression, err)
 	}
 	if err := b.build(); err != nil {
-		return nil, fmt.Errorf("%q: %w", expression, err)
+		return nil, b.work, fmt.Errorf("%q: %w", expression, err)
 	}
-	return &b.result, nil
+	return &b.result, b.work, nil
 }
 
 // automatonBuilder converts a program into an automaton by the subset construction.
@@ -76,6 +77,8 @@ type automatonBuilder struct {
 	numbers map[string]int
 	states  []state
 	result  automaton
+	// work is how many character tests and instructions it has taken.
+	work int
 }
 
 // state is a state of the automaton: the sorted instructions that are active, before
@@ -112,6 +115,7 @@ func (b *automatonBuilder) classify() error {
 	if len(starts)*len(readers) > maxTests {
 		return errTooLarge
 	}
+	b.work = len(starts) * len(readers)
 	classes := make(map[string]int)
 	signature := make([]byte, len(readers)+1)
 	for _, r := range starts {
@@ -178,6 +182,7 @@ func (b *automatonBuilder) build() error {
 	for i := 0; i < len(b.states); i++ {
 		from := b.states[i]
 		steps += (b.result.Width + 1) * len(b.prog.Inst)
+		b.work += (b.result.Width + 1) * len(b.prog.Inst)
 		if steps > maxSteps {
 			return errTooLarge
 		}

@@ -109,7 +109,7 @@ func TestAutomata(t *testing.T) {
 			continue
 		}
 		kept = append(kept, expression)
-		input = append(input, group{regexMatch(expression), texts(random, expression, 40)})
+		input = append(input, group{newCompiler().regexMatch(expression), texts(random, expression, 40)})
 	}
 	var output []string
 	runScript(t, walk, input, &output)
@@ -161,14 +161,14 @@ func randomExpression(random *rand.Rand, depth int) string {
 func TestAutomataAreBounded(t *testing.T) {
 	for _, expression := range []string{".*a.{20}", "(.*a){8}.{16}", `[\pL\pN]{900}`, "(", "a)(b", `(?:(?:a{1,100}){1,10})`, strings.Repeat("(a|b|c|d)?", 200), strings.Repeat("(x?y?z?w?)", 1000), "(?:.*[a-f]x){200}", `\pL.*\p{Greek}.{14}`} {
 		started := time.Now()
-		a, err := newAutomaton(expression)
+		a, _, err := newAutomaton(expression)
 		if err == nil && len(a.Next) > maxEntries+a.Width {
 			t.Errorf("%.60q has a table of %d entries", expression, len(a.Next))
 		}
 		if took := time.Since(started); took > 10*time.Second && !race.Enabled {
 			t.Errorf("%.60q takes %s", expression, took)
 		}
-		if match := regexMatch(expression); (err != nil) != match.Never {
+		if match := newCompiler().regexMatch(expression); (err != nil) != match.Never {
 			t.Errorf("%.60q: %v and %+v", expression, err, match)
 		}
 		t.Logf("%.60q is too large: %v, after %s", expression, errors.Is(err, errTooLarge), time.Since(started))
@@ -180,7 +180,7 @@ func TestAutomataAreBounded(t *testing.T) {
 	text := strings.Repeat("a", 100_000)
 	var output []string
 	started := time.Now()
-	runScript(t, walk, []group{{regexMatch("(a*)*b"), []string{text, text + "b"}}, {regexMatch("(a|aa)+$"), []string{text, text + "c"}}}, &output)
+	runScript(t, walk, []group{{newCompiler().regexMatch("(a*)*b"), []string{text, text + "b"}}, {newCompiler().regexMatch("(a|aa)+$"), []string{text, text + "c"}}}, &output)
 	if len(output) != 2 || output[0] != "01" || output[1] != "10" {
 		t.Errorf("long strings give %v", output)
 	}

@@ -147,7 +147,7 @@ func TestDecide(t *testing.T) {
 	var arrivals [][]mesh.Arrival
 	for range 400 {
 		in := w.inbound()
-		document, err := json.Marshal(inbound(in))
+		document, err := json.Marshal(inbound(newCompiler(), in))
 		if err != nil {
 			t.Fatal(err)
 		}

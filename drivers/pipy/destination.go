@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-func destination(d *mesh.Destination) destinationDocument {
+func destination(x *compiler, d *mesh.Destination) destinationDocument {
 	return destinationDocument{
 		header:    header{schema},
 		Name:      d.Name,
@@ -18,7 +18,7 @@ func destination(d *mesh.Destination) destinationDocument {
 		Port:      d.Port,
 		Protocol:  protocol(d.Protocol),
 		HTTP2:     d.Protocol == mesh.HTTP2 || d.Protocol == mesh.GRPC,
-		Routes:    each(d.Routes, func(r mesh.Route) routeDocument { return route(r, d.Port) }),
+		Routes:    each(d.Routes, func(r mesh.Route) routeDocument { return route(x, r, d.Port) }),
 		Backends:  d.Backends,
 		Servers: each(d.Servers, func(s mesh.ServerRoute) serverDocument {
 			return serverDocument{Host: s.Host, Backends: s.Backends}
@@ -28,8 +28,8 @@ func destination(d *mesh.Destination) destinationDocument {
 }
 
 // route returns the route of a destination with the port.
-func route(r mesh.Route, port uint16) routeDocument {
-	out := routeDocument{Name: r.Name, Match: request(r.Match), Backends: r.Backends, Mirrors: r.Mirrors, Timeout: r.Timeout.Seconds()}
+func route(x *compiler, r mesh.Route, port uint16) routeDocument {
+	out := routeDocument{Name: r.Name, Match: x.request(r.Match), Backends: r.Backends, Mirrors: r.Mirrors, Timeout: r.Timeout.Seconds()}
 	if retry := r.Retry; retry != nil {
 		out.Retry = &retryDocument{On: retry.On, Codes: retry.Codes, Attempts: retry.Attempts, PerTry: retry.PerTry.Seconds(), Backoff: retry.Backoff.Seconds()}
 	}
@@ -54,7 +54,7 @@ func route(r mesh.Route, port uint16) routeDocument {
 	}
 	if c := r.CORS; c != nil {
 		out.CORS = &corsDocument{
-			Origin:  keyMatch(mesh.KeyMatch{Name: "origin", StringMatch: c.Origin}),
+			Origin:  x.keyMatch(mesh.KeyMatch{Name: "origin", StringMatch: c.Origin}),
 			Methods: c.Methods, Headers: c.Headers, Expose: c.Expose, Credentials: c.Credentials, MaxAge: c.MaxAge,
 		}
 	}
@@ -117,20 +117,20 @@ func policy(p mesh.UpstreamPolicy) policyDocument {
 	return out
 }
 
-func egress(e *mesh.Egress, unknown []netip.Prefix) egressDocument {
+func egress(x *compiler, e *mesh.Egress, unknown []netip.Prefix) egressDocument {
 	out := egressDocument{header: header{schema}, AllowAll: e.AllowAll, Unknown: each(unknown, cidr), Ports: make(map[string]*egressPortDocument, len(e.Ports))}
 	for _, p := range e.Ports {
 		out.Ports[strconv.Itoa(int(p.Port))] = &egressPortDocument{
-			Protocol: string(p.Protocol), Hosts: each(p.Hosts, egressHost), Ranges: each(p.Ranges, cidr),
+			Protocol: string(p.Protocol), Hosts: each(p.Hosts, x.egressHost), Ranges: each(p.Ranges, cidr),
 		}
 	}
 	return out
 }
 
-func egressHost(h mesh.EgressHost) egressHostDocument {
-	out := egressHostDocument{Host: h.Host, Matches: each(h.Matches, request), Policy: policy(h.Policy)}
+func (x *compiler) egressHost(h mesh.EgressHost) egressHostDocument {
+	out := egressHostDocument{Host: h.Host, Matches: each(h.Matches, x.request), Policy: policy(h.Policy)}
 	for _, w := range h.Within {
-		out.Within = append(out.Within, egressWithin{Ranges: each(w.Ranges, cidr), Matches: each(w.Matches, request)})
+		out.Within = append(out.Within, egressWithin{Ranges: each(w.Ranges, cidr), Matches: each(w.Matches, x.request)})
 	}
 	return out
 }

@@ -1,6 +1,10 @@
 package pipy
 
-import "github.com/outrigger-mesh/outrigger/mesh"
+import (
+	"encoding/json"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
 
 // schema is the version of the documents' format. The scripts refuse all others, so an
 // incompatible change needs a higher number.
@@ -177,7 +181,7 @@ type matchDocument struct {
 	Any   bool `json:"any,omitempty"`
 	Never bool `json:"never,omitempty"`
 	// Regex must match the whole string.
-	Regex *automaton `json:"regex,omitempty"`
+	Regex json.RawMessage `json:"regex,omitempty"`
 }
 
 type keyMatchDocument struct {

@@ -12,25 +12,25 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-func inbound(in *mesh.Inbound) inboundDocument {
+func inbound(x *compiler, in *mesh.Inbound) inboundDocument {
 	out := inboundDocument{
 		header:     header{schema},
 		Permissive: in.TLS == mesh.Permissive,
 		Ports:      make(map[string]*portDocument, len(in.Ports)),
-		Others:     access(in.Others),
+		Others:     x.access(in.Others),
 	}
 	for i := range in.Ports {
-		out.Ports[strconv.Itoa(int(in.Ports[i].Port))] = port(&in.Ports[i])
+		out.Ports[strconv.Itoa(int(in.Ports[i].Port))] = x.port(&in.Ports[i])
 	}
 	return out
 }
 
-func port(p *mesh.InboundPort) *portDocument {
+func (x *compiler) port(p *mesh.InboundPort) *portDocument {
 	out := &portDocument{
 		Protocol:        protocol(p.Protocol),
 		HTTP2:           p.Protocol == mesh.HTTP2 || p.Protocol == mesh.GRPC,
-		Access:          access(p.Access),
-		Ingress:         each(p.Ingress, ingress),
+		Access:          x.access(p.Access),
+		Ingress:         each(p.Ingress, x.ingress),
 		Headers:         p.ComparedHeaders(),
 		ConnectionLimit: bucket(p.Limits.Connections),
 	}
@@ -39,7 +39,7 @@ func port(p *mesh.InboundPort) *portDocument {
 		out.RequestLimit = &limit
 	}
 	for _, r := range p.Limits.Routes {
-		out.RouteLimits = append(out.RouteLimits, routeLimitElement{Path: regexMatch(r.Path), Limit: newRequestLimit(r.Limit)})
+		out.RouteLimits = append(out.RouteLimits, routeLimitElement{Path: x.regexMatch(r.Path), Limit: newRequestLimit(r.Limit)})
 	}
 	return out
 }
@@ -55,18 +55,18 @@ func protocol(p mesh.Protocol) string {
 	return "tcp"
 }
 
-func access(a mesh.Access) accessDocument {
+func (x *compiler) access(a mesh.Access) accessDocument {
 	out := accessDocument{Anyone: a.Anyone, Audit: a.Audit}
 	for _, rule := range a.Rules {
-		out.Rules = append(out.Rules, ruleDocument{Name: rule.Name, Sources: each(rule.Sources, spiffeID), Requests: each(rule.Requests, request)})
+		out.Rules = append(out.Rules, ruleDocument{Name: rule.Name, Sources: each(rule.Sources, spiffeID), Requests: each(rule.Requests, x.request)})
 	}
 	return out
 }
 
-func ingress(r mesh.Ingress) ingressDocument {
+func (x *compiler) ingress(r mesh.Ingress) ingressDocument {
 	return ingressDocument{
 		Name: r.Name, TLS: r.TLS, SNIHosts: each(r.SNIHosts, strings.ToLower), SkipClientCert: r.SkipClientCert, Ranges: each(r.Ranges, cidr),
-		AnyPrincipal: r.AnyPrincipal, Principals: each(r.Principals, spiffeID), Requests: each(r.Requests, request),
+		AnyPrincipal: r.AnyPrincipal, Principals: each(r.Principals, spiffeID), Requests: each(r.Requests, x.request),
 	}
 }
 

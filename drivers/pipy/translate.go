@@ -58,6 +58,7 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 type translator struct {
 	outbounds *delivery.Outbounds[string, mirror.Set]
 	documents *delivery.Cache[documentKey, documentState]
+	automata  *delivery.Cache[string, compiledExpression]
 }
 
 // newTranslator returns a translator with empty caches.
@@ -65,6 +66,7 @@ func newTranslator() *translator {
 	return &translator{
 		outbounds: delivery.NewOutbounds[string, mirror.Set](4096),
 		documents: delivery.NewCache[documentKey, documentState](1 << 15),
+		automata:  delivery.NewCache[string, compiledExpression](maxCompiled),
 	}
 }
 
@@ -82,12 +84,12 @@ type documentState struct {
 // set returns the files of the View's proxy: the scripts and the documents.
 func (t *translator) set(view *mesh.View) mirror.Set {
 	own := []*mirror.File{
-		t.document(documentKey{settingsFile, mesh.JoinDigests(view.Proxy.Digest(), view.Settings.Digest())}, settingsFile, func() any {
+		t.document(documentKey{settingsFile, mesh.JoinDigests(view.Proxy.Digest(), view.Settings.Digest())}, settingsFile, func(*compiler) any {
 			return settings(view.Proxy, view.Settings)
 		}),
-		t.document(documentKey{inboundFile, view.Inbound.Digest()}, inboundFile, func() any { return inbound(view.Inbound) }),
-		t.document(documentKey{egressFile, mesh.JoinDigests(view.Egress.Digest(), mesh.DigestOf(view.Outbound.Unknown))}, egressFile, func() any {
-			return egress(view.Egress, view.Outbound.Unknown)
+		t.document(documentKey{inboundFile, view.Inbound.Digest()}, inboundFile, func(x *compiler) any { return inbound(x, view.Inbound) }),
+		t.document(documentKey{egressFile, mesh.JoinDigests(view.Egress.Digest(), mesh.DigestOf(view.Outbound.Unknown))}, egressFile, func(x *compiler) any {
+			return egress(x, view.Egress, view.Outbound.Unknown)
 		}),
 	}
 	return withFiles(t.outbound(view.Outbound), own)
@@ -111,32 +113,32 @@ func (t *translator) outbound(outbound *mesh.Outbound) mirror.Set {
 		}
 		var changes []mesh.Change[*mirror.File]
 		for change := range outbound.Destinations.Diff(former.Destinations) {
-			changes = append(changes, documentChange(t, destinationsDir, change, func(d *mesh.Destination) any { return destination(d) }))
+			changes = append(changes, documentChange(t, destinationsDir, change, func(x *compiler, d *mesh.Destination) any { return destination(x, d) }))
 		}
 		for change := range outbound.Backends.Diff(former.Backends) {
-			changes = append(changes, documentChange(t, backendsDir, change, func(b *mesh.Backend) any { return backend(b) }))
+			changes = append(changes, documentChange(t, backendsDir, change, func(_ *compiler, b *mesh.Backend) any { return backend(b) }))
 		}
 		return documents.With(changes...)
 	})
 }
 
 // documentChange translates the change of a part into the change of its document.
-func documentChange[P mesh.Digester](t *translator, dir string, change mesh.Change[P], content func(P) any) mesh.Change[*mirror.File] {
+func documentChange[P mesh.Digester](t *translator, dir string, change mesh.Change[P], content func(*compiler, P) any) mesh.Change[*mirror.File] {
 	name := documentName(dir, change.Name)
 	if change.Delete {
 		return mesh.Change[*mirror.File]{Name: name, Delete: true}
 	}
-	file := t.document(documentKey{dir, change.Value.Digest()}, name, func() any { return content(change.Value) })
+	file := t.document(documentKey{dir, change.Value.Digest()}, name, func(x *compiler) any { return content(x, change.Value) })
 	return mesh.Change[*mirror.File]{Name: name, Value: file}
 }
 
 // document returns the document of a part from the cache, or builds it.
-func (t *translator) document(key documentKey, name string, content func() any) *mirror.File {
+func (t *translator) document(key documentKey, name string, content func(*compiler) any) *mirror.File {
 	cached := t.documents.Get(key)
 	cached.Lock()
 	defer cached.Unlock()
 	if cached.file == nil {
-		cached.file = newDocument(name, content())
+		cached.file = newDocument(name, content(&compiler{compiled: t.automata, entries: maxDocumentEntries, work: maxDocumentWork}))
 	}
 	return cached.file
 }
