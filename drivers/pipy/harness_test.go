@@ -142,7 +142,7 @@ func startPod(t *testing.T, view *mesh.View) *pipyPod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: view.Proxy.Namespace, Name: view.Proxy.Name.Name},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name: "pipy", Image: "pipy",
-			Command:         []string{"/pipy/pipy", threadsFlag + strconv.Itoa(threads), "--reuse-port", "--no-reload", "--no-graph", "--log-level=warn", "/run/outrigger/repo/main.js"},
+			Command:         append([]string{"/pipy/pipy", threadsFlag + strconv.Itoa(threads)}, append(options("warn"), "/run/outrigger/repo/main.js")...),
 			SecurityContext: &corev1.SecurityContext{RunAsUser: &uid},
 		}}},
 		Status: corev1.PodStatus{PodIPs: podIPs(view.Proxy.Addresses)},

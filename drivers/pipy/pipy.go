@@ -67,11 +67,9 @@ func (Driver) Patch(ctx context.Context) error {
 		// --reuse-port; shared.js holds the state that threads share.
 		// There is no admin port: the application could reach it and make Pipy run other
 		// scripts.
-		Command: []string{
-			"pipy", threadsFlag + "${" + agentspec.EnvConcurrency + "}", "--reuse-port", "--no-reload", "--no-graph", "--log-level=" + logLevel(inj.Sidecar.LogLevel), path.Join(repo, mainFile),
-		},
-		Env:   []agentspec.EnvVar{{Name: "OPENSSL_CONF", Value: opensslFile}},
-		Files: []agentspec.File{{Path: opensslFile, Content: openssl}},
+		Command: append([]string{"pipy", threadsFlag + "${" + agentspec.EnvConcurrency + "}"}, append(options(logLevel(inj.Sidecar.LogLevel)), path.Join(repo, mainFile))...),
+		Env:     []agentspec.EnvVar{{Name: "OPENSSL_CONF", Value: opensslFile}},
+		Files:   []agentspec.File{{Path: opensslFile, Content: openssl}},
 		Mirror: &agentspec.Mirror{
 			URL: fmt.Sprintf("https://${%s}:%d/repo/${%s}/", agentspec.EnvController, inj.ServerPort(driver.RepoPort), agentspec.EnvPodUID),
 			Dir: repo, Live: liveDir,
@@ -83,6 +81,13 @@ func (Driver) Patch(ctx context.Context) error {
 		Drain:    &agentspec.Drain{Seconds: 5},
 		Upgrade:  &agentspec.Upgrade{URL: "http://127.0.0.1:15010/leave", Seconds: 900},
 	})
+}
+
+// options are Pipy's options on the command line. Pipy's own log goes to another descriptor
+// than the access log, which is written to standard error in spite of its name: Pipy ends when
+// it registers one descriptor twice, which it does at the first line of its own log.
+func options(logLevel string) []string {
+	return []string{"--reuse-port", "--no-reload", "--no-graph", "--log-local=stdout", "--log-level=" + logLevel}
 }
 
 // logLevel translates one of OSM's log levels into Pipy's.

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -53,6 +54,8 @@ type application struct {
 	// seen counts requests by path, and those with a body also by path, host and body. The
 	// connections of the echo server are at echoes.
 	seen map[string]int
+	// raw are the answers to requests with the parameter raw.
+	raw []odd
 }
 
 // echoes is not a path.
@@ -189,7 +192,16 @@ func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "broken", broken)
 		return
 	}
-	switch r.Header.Get("Upgrade") {
+	if i, err := strconv.Atoi(r.URL.Query().Get("raw")); err == nil {
+		a.mu.Lock()
+		raw := a.raw
+		a.mu.Unlock()
+		if i < len(raw) {
+			answerRaw(w, raw[i].raw)
+			return
+		}
+	}
+	switch strings.ToLower(r.Header.Get("Upgrade")) {
 	case "":
 	case "websocket":
 		a.upgrade(w, r)
@@ -209,11 +221,14 @@ func (a *application) upgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.Close()
-	// RFC 6455, section 4.2.2.
-	accept := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
-	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n",
-		base64.StdEncoding.EncodeToString(accept[:]))
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n", webSocketAccept(r.Header.Get("Sec-WebSocket-Key")))
 	_, _ = io.Copy(conn, buffer)
+}
+
+// webSocketAccept returns what a server proves its handshake with (RFC 6455, section 4.2.2).
+func webSocketAccept(key string) string {
+	accept := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	return base64.StdEncoding.EncodeToString(accept[:])
 }
 
 // tunnel accepts any other protocol and parses the following bytes as requests, as an

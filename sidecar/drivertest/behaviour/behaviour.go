@@ -137,7 +137,8 @@ func Run(t *testing.T, options Options) Result {
 	return result
 }
 
-// runPair tests all rows in a test mesh of the pair.
+// runPair tests all rows in a test mesh of the pair. A proxy whose process exits by itself
+// fails any row.
 func runPair(t *testing.T, programs localmesh.Programs, p Pair, options Options) (answers map[string]Answer, versions map[string]string) {
 	w := newTestMesh(t, programs, p)
 	w.later = options.Later
@@ -154,6 +155,7 @@ func runPair(t *testing.T, programs localmesh.Programs, p Pair, options Options)
 			}
 			passed := t.Run(r.Name, func(t *testing.T) {
 				answers[r.Name] = Yes
+				defer w.checkExits(t)
 				r.proves(t, w)
 			})
 			if !passed {

@@ -17,6 +17,7 @@ import (
 var lifecycle = []Row{
 	{"The controller is killed", "Requests succeed without the controller, and when it is back no proxy is sent what it already has.", ofEvery, testControllerKilled},
 	{"The proxy is killed", "The agent restarts a proxy that dies.", ofEvery, func(t *testing.T, w *testMesh) {
+		w.mayExit()
 		w.get(t, "users/web", cartV1, ok)
 		container := w.pod(t, "shop/cart-v1").Container("outrigger-proxy")
 		before := container.Restarts()

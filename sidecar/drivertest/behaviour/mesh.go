@@ -32,6 +32,10 @@ type testMesh struct {
 	later map[string]string
 	// keys is the number of keys of failing requests.
 	keys int
+	// exited counts the exits of proxies that earlier rows have seen, by container.
+	exited map[string]int
+	// exitsExpected is set by rows that end proxies.
+	exitsExpected bool
 }
 
 // limit is the default time limit for a condition.
@@ -40,7 +44,7 @@ const limit = 20 * time.Second
 // newTestMesh starts a mesh with clients and servers of the pair.
 func newTestMesh(t *testing.T, programs localmesh.Programs, p Pair) *testMesh {
 	t.Helper()
-	w := &testMesh{Pair: p, programs: programs, apps: map[string]*application{}, logs: &logs{text: map[string]*bytes.Buffer{}}}
+	w := &testMesh{Pair: p, programs: programs, apps: map[string]*application{}, exited: map[string]int{}, logs: &logs{text: map[string]*bytes.Buffer{}}}
 	mesh, err := localmesh.New(t.Context(), localmesh.Options{
 		Dir: t.TempDir(),
 		Manifests: map[string]string{

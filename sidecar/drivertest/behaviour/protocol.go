@@ -1,13 +1,15 @@
 package behaviour
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,8 +32,10 @@ var protocols = []Row{
 	}},
 	{"An application's own TLS", "The application's own TLS is passed through mTLS, end to end.", ofEvery, testOwnTLS},
 	{"gRPC streaming", "An open stream carries messages in both directions.", ofBoth(mesh.FeatureHTTP2), testStreaming},
-	{"WebSocket", "An upgraded connection carries bytes in both directions.", ofBoth(mesh.FeatureWebSocket), func(t *testing.T, w *testMesh) {
-		w.eventually(t, func() error { return webSocket(w.pod(t, "users/web"), "cart-v1.shop:80") })
+	{"WebSocket", "A strict client's upgraded connection carries bytes in both directions, however it spells the headers.", ofBoth(mesh.FeatureWebSocket), func(t *testing.T, w *testMesh) {
+		for _, headers := range [][2]string{{"Upgrade", "websocket"}, {"keep-alive, Upgrade", "WebSocket"}} {
+			w.eventually(t, func() error { return webSocket(w.pod(t, "users/web"), "cart-v1.shop:80", headers[0], headers[1]) })
+		}
 	}},
 	{"Headless", "The addresses of a headless service and the names of its pods are called over mTLS.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.get(t, "users/web", "http://db.shop:8080/cart", isFrom("db-0"))
@@ -46,8 +50,9 @@ var protocols = []Row{
 	}, testIPv6},
 }
 
-// webSocket upgrades a connection and has a few bytes echoed.
-func webSocket(from dialer, address string) error {
+// webSocket upgrades a connection with the headers, checks the handshake as strictly as RFC 6455
+// demands of clients (section 4.1), and has a few bytes echoed.
+func webSocket(from dialer, address, connection, upgrade string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	conn, err := from.Dial(ctx, "tcp", address)
@@ -56,29 +61,36 @@ func webSocket(from dialer, address string) error {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
-	fmt.Fprintf(conn, "GET /cart/ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", address)
-	head := make([]byte, 0, 4096)
-	for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
-		one := make([]byte, 1)
-		if _, err := conn.Read(one); err != nil {
-			return fmt.Errorf("%w after %q", err, head)
-		}
-		head = append(head, one[0])
+	fmt.Fprintf(conn, "GET /cart/ws HTTP/1.1\r\nHost: %s\r\nConnection: %s\r\nUpgrade: %s\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n\r\n", address, connection, upgrade, webSocketKey)
+	buffered := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(buffered, nil)
+	if err != nil {
+		return err
 	}
-	if !bytes.HasPrefix(head, []byte("HTTP/1.1 101")) {
-		return fmt.Errorf("the answer is %q", head)
+	connections, upgrades := strings.ToLower(strings.Join(answer.Header.Values("Connection"), ",")), answer.Header.Values("Upgrade")
+	switch {
+	case answer.StatusCode != http.StatusSwitchingProtocols:
+		return fmt.Errorf("the status is %s", answer.Status)
+	case !slices.Contains(strings.Split(strings.ReplaceAll(connections, " ", ""), ","), "upgrade"):
+		return fmt.Errorf("the answer has connection: %q", connections)
+	case len(upgrades) != 1 || !strings.EqualFold(upgrades[0], "websocket"):
+		return fmt.Errorf("the answer has upgrade: %q", upgrades)
+	case answer.Header.Get("Sec-WebSocket-Accept") != webSocketAccept(webSocketKey):
+		return fmt.Errorf("the answer accepts %q", answer.Header.Get("Sec-WebSocket-Accept"))
 	}
 	for range 3 {
 		if _, err := conn.Write([]byte("ping")); err != nil {
 			return err
 		}
 		echo := make([]byte, 4)
-		if _, err := io.ReadFull(conn, echo); err != nil || string(echo) != "ping" {
+		if _, err := io.ReadFull(buffered, echo); err != nil || string(echo) != "ping" {
 			return fmt.Errorf("the echo is %q, %v", echo, err)
 		}
 	}
 	return nil
 }
+
+const webSocketKey = "AAAAAAAAAAAAAAAAAAAAAA=="
 
 // testOwnTLS connects to the application by the application's own TLS.
 func testOwnTLS(t *testing.T, w *testMesh) {
