@@ -9,12 +9,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/dop251/goja"
 )
 
 // engine runs the scripts' pure functions without Pipy. It provides the parts of Pipy's API
-// that they use: Data and IPMask.
+// that they use: Data, StreamEnd and IPMask.
 type engine struct {
 	t       *testing.T
 	vm      *goja.Runtime
@@ -25,7 +26,10 @@ func newEngine(t *testing.T) *engine {
 	t.Helper()
 	e := &engine{t: t, vm: goja.New(), modules: map[string]*goja.Object{}}
 	e.vm.SetFieldNameMapper(goja.UncapFieldNameMapper())
-	e.must(e.vm.Set("Data", e.data))
+	e.must(e.vm.Set("bytesOf", e.newBytes))
+	e.must(e.vm.Set("textOf", e.textOf))
+	_, err := e.vm.RunScript("data", dataClass)
+	e.must(err)
 	e.must(e.vm.Set("IPMask", e.mask))
 	// The tested functions get documents as arguments.
 	config := e.vm.NewObject()
@@ -53,21 +57,57 @@ func (e *engine) bytesOf(v goja.Value) []byte {
 	return out
 }
 
-func (e *engine) data(call goja.ConstructorCall) *goja.Object {
-	content := e.bytesOf(call.Argument(0))
-	if call.Argument(1).String() == "base64" {
+// dataClass is the part of Pipy's Data and StreamEnd that the scripts' pure functions use.
+const dataClass = `
+function Data(content, encoding) {
+  this.bytes = content === undefined ? [] : content instanceof Data ? content.bytes.slice() : bytesOf(content, encoding)
+}
+Object.defineProperty(Data.prototype, 'size', { get: function () { return this.bytes.length } })
+Data.prototype.push = function (more) {
+  this.bytes = this.bytes.concat(more instanceof Data ? more.bytes : bytesOf(more))
+  return this
+}
+Data.prototype.shift = function (n) {
+  var first = new Data
+  first.bytes = this.bytes.splice(0, n)
+  return first
+}
+Data.prototype.pop = function (n) {
+  var last = new Data
+  last.bytes = this.bytes.splice(Math.max(0, this.bytes.length - n), n)
+  return last
+}
+Data.prototype.shiftTo = function (ends) {
+  var at = this.bytes.findIndex(c => ends(c))
+  return this.shift(at < 0 ? this.bytes.length : at + 1)
+}
+Data.prototype.toArray = function () { return this.bytes.slice() }
+Data.prototype.toString = function () { return textOf(this.bytes) }
+function StreamEnd() {}
+`
+
+// newBytes returns the bytes of a new Data.
+func (e *engine) newBytes(content goja.Value, encoding goja.Value) goja.Value {
+	list := e.bytesOf(content)
+	if encoding != nil && encoding.String() == "base64" {
 		var err error
-		content, err = base64.StdEncoding.DecodeString(string(content))
+		list, err = base64.StdEncoding.DecodeString(string(list))
 		e.must(err)
 	}
-	numbers := make([]any, len(content))
-	for i, b := range content {
+	numbers := make([]any, len(list))
+	for i, b := range list {
 		numbers[i] = int64(b)
 	}
-	e.must(call.This.Set("size", len(content)))
-	e.must(call.This.Set("toArray", func() goja.Value { return e.vm.NewArray(numbers...) }))
-	e.must(call.This.Set("toString", func() string { return string(content) }))
-	return nil
+	return e.vm.NewArray(numbers...)
+}
+
+// textOf returns the text of bytes, or undefined if they are not valid UTF-8.
+func (e *engine) textOf(list goja.Value) goja.Value {
+	content := e.bytesOf(list)
+	if !utf8.Valid(content) {
+		return goja.Undefined()
+	}
+	return e.vm.ToValue(string(content))
 }
 
 func (e *engine) mask(call goja.ConstructorCall) *goja.Object {

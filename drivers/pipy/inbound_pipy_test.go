@@ -153,7 +153,7 @@ func TestInboundTransparency(t *testing.T) {
 	}{
 		"no body":              {method: "GET"},
 		"a short body":         {method: "POST", body: "short", length: 5},
-		"a long body":          {method: "POST", body: long, length: -1},
+		"a long body":          {method: "POST", body: long, length: int64(len(long))},
 		"chunks":               {method: "PUT", body: "short", chunked: true, length: -1},
 		"no body, HTTP/2":      {alpn: "h2", method: "GET", length: -1},
 		"a short body, HTTP/2": {alpn: "h2", method: "POST", body: "short", length: 5},

@@ -2,12 +2,14 @@
 // They are made from source addresses that are exempt from redirection.
 
 import { hostPort } from './address.js'
-import { reply, takeTrailers } from './reply.js'
+import { cutOff, isGRPC, reply, takeTrailers } from './reply.js'
+import { dropOwn } from './request.js'
+import { newAnswerReader, expect, openTunnel, read } from './framing.js'
+import { newWatch, watch, pass } from './frames.js'
+import { newShape, begin, write } from './shape.js'
 
-// Bodies of a known length up to this one are buffered, which keeps their content-length;
-// others are streamed in chunks.
-var BUFFERED = 1024 * 1024
-var CHUNKED = 1
+// Pipy's encoder writes a body as soon as it has more than this many bytes.
+var BUFFERED = 1
 
 var SOL_IP = 0, IP_BIND_ADDRESS_NO_PORT = 24
 
@@ -18,7 +20,13 @@ var $call
 // onConnected, if set, is called with it. It must not be a closure over the call's connection,
 // which PipyJS would never free.
 export function newCall(address, port, head, http2) {
-  return { address, port, head, http2, outbound: null, connected: false, onConnected: null, caller: null, counts: null, failure: '', host: hostPort(address, port), received: 0, sent: 0, body: 0, skipped: false, answered: false, ended: false, broken: false, status: 0, answerHead: null, trailers: null }
+  var reader = newAnswerReader()
+  if (http2) openTunnel(reader, true)
+  else if (head) expect(reader, head.method)
+  return {
+    reader, watch: newWatch(false), shape: newShape(), gone: false,
+     address, port, head, http2, outbound: null, connected: false, onConnected: null, caller: null, counts: null, failure: '', host: hostPort(address, port), received: 0, sent: 0, body: 0, skipped: false, answered: false, ended: false, broken: false, status: 0, answerHead: null, trailers: null,
+  }
 }
 
 var connectOptions = {
@@ -39,6 +47,7 @@ function follow(call, outbound) {
     case 'connected':
       call.connected = true
       call.outbound = outbound
+      if (call.gone) hangUp(call)
       if (call.onConnected) call.onConnected(call)
       break
     case 'closed':
@@ -81,8 +90,7 @@ export var exchange = pipeline($=>$
     function (evt) {
       if (!(evt instanceof MessageStart)) return
       if ($call.http2 || evt.head.headers.upgrade) return multiplexed
-      var length = evt.head.headers['content-length']
-      return length === undefined && evt.head.headers['transfer-encoding'] || length > BUFFERED ? chunked : buffered
+      return streamed
     }
   )
   .replaceMessageStart(evt => answer($call, evt))
@@ -91,23 +99,22 @@ export var exchange = pipeline($=>$
   .replaceStreamEnd(evt => abandon($call, evt))
 )
 
-var buffered = pipeline($=>$
+var streamed = pipeline($=>$
   .encodeHTTPRequest({ bufferSize: BUFFERED })
+  .handleMessageStart(start => begin($call.shape, start.head, false))
+  .replaceData(data => write($call.shape, data))
   .connect(() => $call.host, connectOptions)
-  .decodeHTTPResponse(() => $call.head)
-)
-
-var chunked = pipeline($=>$
-  .encodeHTTPRequest({ bufferSize: CHUNKED })
-  .connect(() => $call.host, connectOptions)
+  .replaceData(data => read($call.reader, data))
   .decodeHTTPResponse(() => $call.head)
 )
 
 // For HTTP/2, and HTTP/1.1 with an upgrade. Each call has its own connection, so that
 // closing it affects no other call.
 var multiplexed = pipeline($=>$
-  .muxHTTP(() => $call, { version: () => $call.http2 ? 2 : 1, maxHeaderSize: '64k' }).to($=>$
+  .muxHTTP(() => $call, { version: () => $call.http2 ? 2 : 1 }).to($=>$
     .connect(() => $call.host, connectOptions)
+    .replaceData(data => $call.http2 ? watch($call.watch, data) : read($call.reader, data))
+    .handleData(() => pass($call.watch))
   )
 )
 
@@ -127,6 +134,7 @@ function answer(call, start) {
   call.status = head.status
   call.answerHead = head
   head.protocol = 'HTTP/1.1'
+  dropOwn(head.headers)
   if (call.http2) call.trailers = takeTrailers(head)
   if (head.status === 101) head.headers.connection = 'upgrade'
   if (head.status === 204 || head.status === 304) {
@@ -152,14 +160,16 @@ function finish(call, end) {
   }
   if (!call.answered || call.ended) return []
   if (call.status === 101) return end
-  if (isShort(call)) return abandon(call, new StreamEnd('ConnectionReset'))
+  if (isShort(call) || call.watch.cut || call.reader.failure) return abandon(call, new StreamEnd('ConnectionReset'))
   call.ended = true
   if (call.http2) hangUp(call)
-  return call.trailers ? new MessageEnd({ headers: call.trailers }) : end
+  var trailers = call.trailers || call.reader.trailers
+  return trailers ? new MessageEnd({ headers: trailers }) : end
 }
 
 // hangUp closes the connection, after Pipy has processed the current event.
-function hangUp(call) {
+export function hangUp(call) {
+  call.gone = true
   new Timeout(0).wait().then(
     function () {
       if (call.outbound) call.outbound.close()
@@ -184,11 +194,12 @@ function abandon(call, end) {
   }
   call.ended = true
   var headers = call.answerHead.headers
-  if (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined && !call.http2) {
+  if (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined && !call.http2 && !end.error) {
     // Such an answer ends with the connection.
     return [new MessageEnd, end]
   }
   call.failure = 'connection termination'
+  if (isGRPC(call.answerHead)) return [cutOff(), end]
   call.broken = true
   return new StreamEnd('ConnectionReset')
 }

@@ -6,10 +6,13 @@
 // over, or they would never be freed.
 
 import { backendOf, weighted, choose, acquire, withdraw, release, observe, refuses } from './backend.js'
-import { close, carry } from './session.js'
+import { close, carry, receive } from './session.js'
+import { expect } from './framing.js'
+import { pass as passFrame } from './frames.js'
+import { dropOwn } from './request.js'
 import { add, reserve } from './shared.js'
 import { isRetriable, retryDelay } from './retry.js'
-import { reply, takeTrailers } from './reply.js'
+import { cutOff, isGRPC, reply, takeTrailers } from './reply.js'
 
 // How many bytes of a request body are kept for retries.
 var KEPT = 256 * 1024
@@ -19,6 +22,7 @@ var IDLE = 300
 var $request
 var $try
 var $exchanging
+var $session
 
 // newRequest returns a request with the head. Options are {backends: [{backend, weight}]}
 // or {to: backend}, timeout and retry as in a route, hash, http2, kept, which is the {backend,
@@ -72,16 +76,29 @@ var exchange = pipeline($=>$
   .muxHTTP(
     // A number: Pipy mistakes an object for another one that had the same memory address.
     () => $try.session.id,
-    () => ({ version: $try.session.version, maxIdle: $try.backend.policy.idleTimeout || IDLE, maxHeaderSize: '64k', bufferSize: 0 })
+    () => ({ version: $try.session.version, maxIdle: $try.backend.policy.idleTimeout || IDLE, bufferSize: 0 })
   ).to($=>$
     .onStart(() => new Data)
-    .pipe(carry, () => [$try.session])
+    .pipe(() => checked, () => [$try.session])
   )
   .replaceMessageStart(start => answered($try, start))
   .replaceData(data => $try.head && !$try.over ? data : undefined)
   .replaceMessageEnd(end => answerEnded($try, end))
   .replaceStreamEnd(end => exchangeEnded($try, end))
   .onEnd(() => leave($try))
+)
+
+// checked carries a session whose answers are checked before Pipy reads them.
+var checked = pipeline($=>$
+  .onStart(
+    function (session) {
+      $session = session
+      return new Data
+    }
+  )
+  .pipe(carry, () => [$session])
+  .replaceData(data => receive($session, data))
+  .handleData(() => passFrame($session.watch))
 )
 
 // begin starts the next try: it chooses the endpoint.
@@ -117,7 +134,7 @@ function newTry(request) {
   var failed = new Promise(settle => settleFailed = settle)
   return {
     request, backend: null, endpoint: null, kind: '', granted, ended: sessionEnded, session: null, timer: null,
-    head: null, trailers: null, interim: false, upgraded: false, finished: false, outcome: '', over: false, left: false,
+    head: null, trailers: null, interim: false, upgraded: false, finished: false, outcome: '', over: false, cut: false, left: false,
     counted: false, isRetry: request.retries > 0,
     // Pipy rejects a promise that can't be settled any more.
     acquired, failed, settleAcquired, settleFailed,
@@ -140,6 +157,7 @@ function granted(t, session) {
   }
   t.session = session
   session.uses++
+  if (t.kind === 'http1') expect(session.reader, t.request.head.method)
   t.settleAcquired()
 }
 
@@ -184,6 +202,7 @@ function answered(t, start) {
     fail(t, 'status')
     return new StreamEnd
   }
+  dropOwn(head.headers)
   t.trailers = takeTrailers(head)
   t.head = head
   t.upgraded = head.status === 101
@@ -205,9 +224,12 @@ function answerEnded(t, end) {
   if (t.upgraded) return end
   var headers = t.head.headers
   var framed = 'content-length' in headers || 'transfer-encoding' in headers
-  if (t.session.version === 1 && !end.tail && framed && t.request.head.method !== 'HEAD') {
+  var cut = t.session.version === 1 ? !end.tail && framed && t.request.head.method !== 'HEAD' : t.session.watch.cut || !t.trailers && !end.tail && t.session.state === 'ended'
+  if (cut) {
     t.over = true
+    t.cut = true
     t.request.failure = t.request.failure || 'cut off'
+    if (isGRPC(t.head)) return [cutOff(), new StreamEnd]
     t.request.options.connection.broken = true
     return new StreamEnd('ConnectionReset')
   }
@@ -215,13 +237,16 @@ function answerEnded(t, end) {
     t.finished = true
     leave(t)
   }
-  return t.trailers ? new MessageEnd({ headers: t.trailers }) : end
+  var trailers = t.trailers || t.session.reader.trailers
+  return trailers ? new MessageEnd({ headers: trailers }) : end
 }
 
 // exchangeEnded releases a dead connection at once: after a client has left in the middle
 // of an answer, Pipy may keep the pipeline for a long time before it calls onEnd.
 function exchangeEnded(t, end) {
   if (t.head && t.session.state === 'ended') leave(t)
+  // The end that answerEnded returns comes here too.
+  if (t.cut) return end
   if (t.over) return
   t.over = true
   fail(t, 'reset')

@@ -7,8 +7,11 @@ import { decide, mode, portAt, wouldRefuse } from './authorization.js'
 import { exceeded } from './ratelimit.js'
 import { ask } from './external.js'
 import { changeHeaders } from './filter.js'
-import { newCall, exchange } from './application.js'
+import { newCall, exchange, hangUp } from './application.js'
 import { reply } from './reply.js'
+import { read, openTunnel } from './framing.js'
+import { watch, pass } from './frames.js'
+import { begin, write } from './shape.js'
 import { startSpan, finishSpan } from './tracing.js'
 import { count, series, countDownstream, countRequest as countUpstream } from './metrics.js'
 import { countRequest, grpcStatus } from './telemetry.js'
@@ -26,9 +29,15 @@ var $request
 export function requests() {
   return pipeline($=>$
     .onStart(connection => void ($connection = connection))
-    .demuxHTTP({ bufferSize: 1, maxHeaderSize: '64k' }).to($=>$
+    .handleStreamEnd(() => left($connection))
+    .replaceData(data => receive($connection, data))
+    .handleData(() => pass($connection.watch))
+    .demuxHTTP({ bufferSize: 1 }).to($=>$
       .onStart(() => void ($request = newRequest()))
       .handleData(data => void ($request.received += data.size))
+      // A truncated request must not look complete to the application.
+      .replaceMessageEnd(end => $connection.watch.cut ? cutOff($request) : end)
+      .replaceStreamEnd(end => $connection.watch.cut ? cutOff($request) : end)
       .pipe(
         function (evt) {
           if (evt instanceof MessageStart) return take($connection, $request, evt.head)
@@ -36,15 +45,36 @@ export function requests() {
         },
         () => [$request.call]
       )
-      .handleMessageStart(evt => began($request, evt.head))
+      .handleMessageStart(evt => began($connection, $request, evt.head))
       .handleData(data => void ($request.sent += data.size))
       .handleMessageEnd(end => finished($connection, $request, end))
       .handleStreamEnd(() => void (isCutOff($request) && ($connection.broken = true)))
       .onEnd(() => ended($connection, $request))
     )
+    .handleMessageStart(start => begin($connection.shape, start.head, $connection.old))
     // A truncated answer must not look complete.
-    .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : $connection.last ? [data, new StreamEnd('ConnectionReset')] : data)
+    .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : write($connection.shape, data))
+    .replaceMessageEnd(end => $connection.broken || $connection.last ? [end, new StreamEnd('ConnectionReset')] : end)
   )
+}
+
+// receive checks what the client sends.
+function receive(connection, data) {
+  var passed = read(connection.reader, data)
+  return connection.reader.http2 && passed instanceof Data ? watch(connection.watch, passed) : passed
+}
+
+// left ends the calls for a client that has gone. Peers do not half-close a connection; other
+// clients may, and get the answers to what they have sent.
+function left(connection) {
+  connection.watch.cut = true
+  if (connection.peer) connection.calls.forEach(call => hangUp(call))
+}
+
+// cutOff ends the call of a request whose stream was reset.
+function cutOff(request) {
+  if (request.call) hangUp(request.call)
+  return undefined
 }
 
 var dropped = pipeline($=>$)
@@ -55,6 +85,22 @@ var checked = pipeline($=>$
   .pipe(() => $request.call ? exchange : refusal, () => [$request.call])
 )
 
+// continued asks the client for the body before it forwards the request: Pipy reads an
+// application's answer only after the request.
+var continued = pipeline($=>$
+  .replaceMessageStart(start => [new MessageStart({ status: 100 }), new MessageEnd, start])
+  .demux().to($=>$
+    .pipe(
+      function (evt) {
+        if (evt instanceof MessageStart) return evt.head.status === 100 ? passed : $request.target
+      },
+      () => [$request.call]
+    )
+  )
+)
+
+var passed = pipeline($=>$)
+
 // refusal sends the proxy's own answer as soon as the request begins.
 var refusal = pipeline($=>$
   .replaceData(() => undefined)
@@ -63,13 +109,31 @@ var refusal = pipeline($=>$
 )
 
 function newRequest() {
-  return { begun: Date.now(), head: null, path: '', call: null, verdict: null, changes: null, answer: null, status: 0, firstByte: undefined, details: '', flags: '-', audited: false, tunnel: false, closes: false, received: 0, sent: 0, grpcStatus: '', span: null }
+  return { begun: Date.now(), head: null, path: '', call: null, target: null, verdict: null, changes: null, answer: null, status: 0, firstByte: undefined, details: '', flags: '-', audited: false, tunnel: false, closes: false, received: 0, sent: 0, grpcStatus: '', span: null }
 }
 
 // take returns the pipeline for a request with the head.
 function take(connection, request, head) {
+  // HTTP/2 has no such description.
+  var described = head.protocol ? connection.reader.heads.shift() : undefined
   request.head = head
   request.path = head.path
+  if (described) {
+    connection.old = head.protocol === 'HTTP/1.0'
+    if (described.refused) {
+      request.tunnel = true
+      return refuse(request, described.refused.status, described.refused.text, 'invalid_request')
+    }
+    if (described.method !== head.method) head.method = described.method
+  }
+  var target = answerer(connection, request, head)
+  if (!described || !described.expects || target === refusal) return target
+  request.target = target
+  return continued
+}
+
+// answerer returns the pipeline that answers a request.
+function answerer(connection, request, head) {
   request.tunnel = head.method === 'CONNECT' || Boolean(head.headers.upgrade)
   if (!inbound() || !settings()) return refuse(request, 503, 'no configuration', 'no_configuration')
   if (!clean(head, true)) {
@@ -102,6 +166,7 @@ function take(connection, request, head) {
 
 function forward(connection, request, http2) {
   request.call = newCall(connection.address, connection.number, request.head, http2)
+  connection.calls.add(request.call)
   return exchange
 }
 
@@ -131,7 +196,7 @@ function isCutOff(request) {
   var call = request.call
   if (!call || !call.broken) return false
   var answer = call.answerHead
-  return Boolean(request.head.protocol) || answer.headers['content-length'] === undefined && !`${answer.headers['content-type']}`.startsWith('application/grpc')
+  return Boolean(request.head.protocol) || answer.headers['content-length'] === undefined
 }
 
 function refuse(request, status, text, details, headers) {
@@ -171,13 +236,17 @@ function prefixOf(connection) {
   return { envoy_http_conn_manager_prefix: `inbound/${connection.number}` }
 }
 
-function began(request, head) {
+function began(connection, request, head) {
+  if (head.status === 100) return
+  if (head.status === 101) openTunnel(connection.reader, false)
   request.status = head.status
   request.firstByte = Date.now()
   changeHeaders(head.headers, request.changes)
   endConnection(request.head, head)
-  // After a failed upgrade or CONNECT Pipy would not notice that the client has gone.
-  if (request.tunnel && head.status !== 101) {
+  // After a failed upgrade or CONNECT Pipy would not notice that the client has gone. A client
+  // of HTTP/1.0 reads an answer of unknown length to the connection's end.
+  var endless = request.head.protocol === 'HTTP/1.0' && head.headers['content-length'] === undefined
+  if ((request.tunnel || endless) && head.status !== 101) {
     request.closes = true
     head.headers.connection = 'close'
   }
@@ -193,6 +262,7 @@ function ended(connection, request) {
   var head = request.head
   if (!head) return
   var call = request.call
+  if (call) connection.calls.delete(call)
   var duration = Date.now() - request.begun
   countDownstream(`inbound/${connection.number}`, request.status)
   if (call) countUpstream('inbound', request.status, duration)

@@ -13,6 +13,9 @@ import { newCall, stream } from './application.js'
 import { take } from './ratelimit.js'
 import { threads } from './shared.js'
 import { requests } from './inbound-http.js'
+import { newRequestReader } from './framing.js'
+import { newWatch } from './frames.js'
+import { newShape } from './shape.js'
 import { count, change } from './metrics.js'
 import { countConnection, countRefusal } from './telemetry.js'
 import { log, timestamp } from './accesslog.js'
@@ -78,6 +81,7 @@ function newConnection(socket) {
     address: destination ? destination.address : '', number, source: peerOf(socket), remote: hostPort(peerOf(socket), socket.remotePort),
     begun: Date.now(), hello: null, first: undefined, silent: false, classified: false,
     security: 'plaintext', serverName: '', peer: '', secured: false, gone: false, timer: null, http: false, last: false, broken: false, call: null, failure: '', refused: '', audited: false, received: 0, sent: 0,
+    reader: newRequestReader(), watch: newWatch(true), shape: newShape(), old: false, calls: new Set,
   }
 }
 

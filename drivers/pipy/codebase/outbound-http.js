@@ -8,6 +8,9 @@ import { keptBy, keep, addCookie } from './persistence.js'
 import { requestBackend } from './egress.js'
 import { newRequest, abort, send } from './http-client.js'
 import { reply } from './reply.js'
+import { newRequestReader, openTunnel, read } from './framing.js'
+import { newWatch, watch, pass } from './frames.js'
+import { newShape, begin, write } from './shape.js'
 import { pick } from './backend.js'
 import { changeHeaders, rewrite, locationOf, isPreflight, preflightHeaders, shareWith } from './filter.js'
 import { startSpan } from './tracing.js'
@@ -24,30 +27,88 @@ var $copy
 // pipelines, and would pass data that followed an upgrade request to the next connection.
 export function takeRequests() {
   return pipeline($=>$
-    .onStart(connection => void ($connection = connection))
+    .onStart(
+      function (connection) {
+        $connection = connection
+        connection.reader = newRequestReader()
+        connection.watch = newWatch(true)
+        connection.shape = newShape()
+      }
+    )
     .handleStreamEnd(() => left($connection))
-    .demuxHTTP({ bufferSize: 1, maxHeaderSize: '64k' }).to($=>$
+    .replaceData(data => receive($connection, data))
+    .handleData(() => pass($connection.watch))
+    .demuxHTTP({ bufferSize: 1 }).to($=>$
       .onStart(() => void ($exchange = newExchange()))
       .handleData(data => void ($exchange.sent += data.size))
+      // A truncated request must not look complete to the server.
+      .replaceMessageEnd(end => $connection.watch.cut ? cutOff($exchange) : end)
+      .replaceStreamEnd(end => $connection.watch.cut ? cutOff($exchange) : end)
       .handleMessageEnd(() => mirror($exchange))
       .pipe(
         function (evt) {
-          if (evt instanceof MessageStart) return route($connection, $exchange, evt.head) ? send : refusal
+          if (evt instanceof MessageStart) return take($connection, $exchange, evt.head)
           if (evt instanceof StreamEnd) return dropped
         },
         () => [$exchange.request]
       )
-      .handleMessageStart(start => began($exchange, start.head))
+      .handleMessageStart(start => began($connection, $exchange, start.head))
       .handleData(data => void ($exchange.received += data.size))
-      .handleMessageEnd(end => void ($exchange.grpcStatus = grpcStatus(end.tail && end.tail.headers)))
+      .handleMessageEnd(end => finished($connection, $exchange, end))
       .onEnd(() => ended($connection, $exchange))
     )
+    .handleMessageStart(start => begin($connection.shape, start.head, $connection.old))
     // A truncated answer must not look complete.
-    .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : data)
+    .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : write($connection.shape, data))
+    .replaceMessageEnd(end => $connection.broken || $connection.last ? [end, new StreamEnd('ConnectionReset')] : end)
   )
 }
 
+// receive checks what the client sends.
+function receive(connection, data) {
+  var passed = read(connection.reader, data)
+  return connection.reader.http2 && passed instanceof Data ? watch(connection.watch, passed) : passed
+}
+
+// cutOff aborts a request whose stream was reset.
+function cutOff(exchange) {
+  if (exchange.request) abort(exchange.request)
+  return undefined
+}
+
 var dropped = pipeline($=>$)
+
+// continued asks the client for the body before it forwards the request.
+var continued = pipeline($=>$
+  .replaceMessageStart(start => [new MessageStart({ status: 100 }), new MessageEnd, start])
+  .demux().to($=>$
+    .pipe(
+      function (evt) {
+        if (evt instanceof MessageStart) return evt.head.status === 100 ? dropped : send
+      },
+      () => [$exchange.request]
+    )
+  )
+)
+
+// take returns the pipeline for a request with the head.
+function take(connection, exchange, head) {
+  // HTTP/2 has no such description.
+  var described = head.protocol ? connection.reader.heads.shift() : undefined
+  if (described) {
+    connection.old = head.protocol === 'HTTP/1.0'
+    if (described.refused) {
+      exchange.head = head
+      exchange.path = head.path
+      refuse(exchange, described.refused.status, described.refused.text, 'invalid_request')
+      return refusal
+    }
+    if (described.method !== head.method) head.method = described.method
+    exchange.upgrades = Boolean(head.headers.upgrade)
+  }
+  if (!route(connection, exchange, head)) return refusal
+  return described && described.expects ? continued : send
+}
 
 // refusal sends the proxy's own answer as soon as the request begins.
 var refusal = pipeline($=>$
@@ -58,6 +119,7 @@ var refusal = pipeline($=>$
 
 // left aborts the requests of a client that has gone.
 function left(connection) {
+  connection.watch.cut = true
   connection.requests.forEach(request => abort(request))
 }
 
@@ -69,7 +131,7 @@ function ended(connection, exchange) {
 function newExchange() {
   return {
     begun: Date.now(), head: null, path: '', request: null, answer: null, cookie: null, span: null, response: null, cors: null, origin: '', mirrors: null, session: null,
-    status: 0, firstByte: 0, grpcStatus: '', sent: 0, received: 0, details: '', flags: '-',
+    upgrades: false, closes: false, status: 0, firstByte: 0, grpcStatus: '', sent: 0, received: 0, details: '', flags: '-',
   }
 }
 
@@ -189,16 +251,32 @@ function outside(connection, exchange, asked) {
   return { to: found.backend, timeout: found.timeout }
 }
 
-function began(exchange, head) {
+function began(connection, exchange, head) {
   if (head.status === 100) return
+  if (head.status === 101) {
+    openTunnel(connection.reader, false)
+    head.headers.connection = 'upgrade'
+  }
   exchange.status = head.status
   exchange.firstByte = Date.now()
   endConnection(exchange.head, head)
+  // What follows a refused upgrade is not read. A client of HTTP/1.0 reads an answer of unknown
+  // length to the connection's end.
+  var endless = exchange.head.protocol === 'HTTP/1.0' && head.headers['content-length'] === undefined
+  if ((exchange.upgrades || endless) && head.status !== 101) {
+    exchange.closes = true
+    head.headers.connection = 'close'
+  }
   if (!exchange.request) return
   changeHeaders(head.headers, exchange.response)
   if (exchange.origin) shareWith(head.headers, exchange.cors, exchange.origin)
   if (exchange.cookie) addCookie(head, exchange.cookie.header)
   if (exchange.session && !exchange.request.failure) keepAt(exchange, head)
+}
+
+function finished(connection, exchange, end) {
+  connection.last = exchange.closes
+  exchange.grpcStatus = grpcStatus(end.tail && end.tail.headers)
 }
 
 // keepAt gives the client a token for the endpoint that has answered, unless it has sent it.

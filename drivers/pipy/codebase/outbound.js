@@ -102,7 +102,7 @@ function afterHeader(data) {
 function accept(to, peer, port, leaves) {
   var connection = {
     to, peer, remote: hostPort(peer, port), header: null, begun: Date.now(),
-    kind: 'closed', tunnel: null, requests: new Set, broken: false, serverName: '', first: -1, decide: null, destination: null,
+    kind: 'closed', tunnel: null, requests: new Set, broken: false, last: false, old: false, reader: null, watch: null, shape: null, serverName: '', first: -1, decide: null, destination: null,
   }
   if (!to || !settings()) return connection
   var destination = destinationAt(to.address, to.port)

@@ -60,7 +60,21 @@ function judge(name) {
   // would bypass all comparisons here.
   if (!isToken(name) || name !== name.toLowerCase()) return INVALID
   var plain = plainSpelling(name)
-  return plain.startsWith('x-envoy-') || claims.includes(plain) ? REMOVED : FORWARDED
+  return isReserved(plain) || claims.includes(plain) ? REMOVED : FORWARDED
+}
+
+// Reports whether a header belongs to the proxies, so that neither end may send it.
+function isReserved(plain) {
+  return plain.startsWith('x-envoy-') || plain.startsWith('x-outrigger-')
+}
+
+// Removes from an answer the headers that the proxies send each other.
+export function dropOwn(headers) {
+  Object.keys(headers).forEach(
+    function (name) {
+      if (name.startsWith('x-outrigger-')) delete headers[name]
+    }
+  )
 }
 
 // remember stores what is known of a text and returns it. Long texts are not stored, because
@@ -89,7 +103,7 @@ export function dropSpellings(head, names) {
 export function isChangeable(name, value) {
   if (!isToken(name) || !isValue(value) || name !== name.toLowerCase() || structural.includes(name)) return false
   var plain = plainSpelling(name)
-  return !plain.startsWith('x-envoy-') && !claims.includes(plain)
+  return !isReserved(plain) && !claims.includes(plain)
 }
 
 // Returns the name with a hyphen in place of everything but letters and digits.
@@ -152,7 +166,7 @@ function moveAuthority(head) {
   return true
 }
 
-function isToken(name) {
+export function isToken(name) {
   if (typeof name !== 'string') return false
   var known = tokens.get(name)
   return known === undefined ? remember(tokens, name, name.length > 0 && consistsOf(name, tokenCharacters)) : known

@@ -7,6 +7,8 @@
 
 import { settings, onChange } from './config.js'
 import { identity, onIdentity } from './identity.js'
+import { newAnswerReader, openTunnel, read } from './framing.js'
+import { newWatch, watch } from './frames.js'
 
 // The ALPN protocols that are offered.
 var protocols = {
@@ -42,7 +44,11 @@ onChange(
 // request ends before that. So a session with an endpoint that does not speak HTTP/2 is
 // ended, and endpoint.http1 is set for the next one.
 export function newSession(backend, endpoint, kind, onEnd, onOpen) {
+  var reader = newAnswerReader()
+  if (kind !== 'http1') openTunnel(reader, kind === 'http2')
   return {
+    reader, watch: newWatch(false),
+   
     id: ++sessions, backend, endpoint, kind, connectTimeout: backend.policy.connectTimeout || CONNECT_TIMEOUT, onEnd, onOpen, user: null,
     state: 'new', opened: false, refused: false, failure: '', outbound: null, version: kind === 'http2' ? 2 : 1, uses: 0,
   }
@@ -61,6 +67,16 @@ export function close(session) {
   var outbound = session.outbound
   end(session, 'closed')
   if (outbound) closeLater(outbound)
+}
+
+// receive checks what the peer sends.
+export function receive(session, data) {
+  var passed = session.reader.http2 ? watch(session.watch, data) : read(session.reader, data)
+  if (session.reader.failure && session.state !== 'ended') {
+    session.failure = session.reader.failure
+    close(session)
+  }
+  return passed
 }
 
 // refuseTo ends a session before anything is sent to the peer.

@@ -15,7 +15,7 @@ export function newTunnel(b, hash) {
   var endpoint = b && choose(b, hash)
   var t = {
     backend: b, endpoint, kind: 'tcp', granted, ended,
-    session: null, failure: endpoint ? '' : 'no endpoint', received: 0, sent: 0, counts: null, left: false,
+    session: null, failure: endpoint ? '' : 'no endpoint', received: 0, sent: 0, counts: null, left: false, release: null,
   }
   if (!endpoint) return t
   acquire(t)
@@ -34,18 +34,36 @@ function granted(t, session) {
   session.onOpen = opened
 }
 
-function opened(session) {
-  var t = session.user
-  if (t) t.counts = connectionOpened(t)
+// release passes on the end of what the client sends.
+function release(t) {
+  var settle = t.release
+  t.release = null
+  if (settle) settle()
 }
 
-function ended() {
+// hold delays the end until the connection is made: an end within a handshake would end the
+// handshake, and what the client has sent would be lost.
+function hold(t, end) {
+  if (!t.session || t.session.state === 'ended' || t.session.opened) return end
+  return new Promise(settle => t.release = settle).then(() => end)
+}
+
+function opened(session) {
+  var t = session.user
+  if (!t) return
+  t.counts = connectionOpened(t)
+  release(t)
+}
+
+function ended(t) {
+  release(t)
 }
 
 // tunnel forwards a connection. It is started with a result of newTunnel.
 export var tunnel = pipeline($=>$
   .onStart(t => void ($tunnel = t))
   .handleData(data => sent($tunnel, data.size))
+  .replaceStreamEnd(end => hold($tunnel, end))
   .pipe(() => $tunnel.session ? carry : closed, () => [$tunnel.session])
   .handleData(data => received($tunnel, data.size))
   .onEnd(() => leave($tunnel))
@@ -73,6 +91,7 @@ function leave(t) {
   t.endpoint.requests--
   if (!t.session.opened) t.failure = t.session.failure || 'connection failure'
   observe(t.backend, t.endpoint, !t.session.opened)
+  release(t)
   t.session.user = null
   close(t.session)
 }
