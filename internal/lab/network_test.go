@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -398,5 +399,33 @@ func TestCaptureManyFrames(t *testing.T) {
 	}
 	if dropped := capture.Dropped(); size < len(want) || dropped > 0 {
 		t.Errorf("%d bytes of %d were seen, and %d frames were dropped", size, len(want), dropped)
+	}
+}
+
+// TestLose cuts a pod off and has it come back, and then drops some of its packets.
+func TestLose(t *testing.T) {
+	l := newLab(t, lab.Options{})
+	a, b := startPod(t, l, newPod("a", 2)), startPod(t, l, newPod("b", 3))
+	echo(t, a.Network, ":80", "a")
+	wantTalk(t, b.Network, "tcp", "198.18.7.2:80", "a")
+	lose := func(percent int) {
+		t.Helper()
+		if err := a.Lose(percent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lose(100)
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := talk(short, b.Network, "tcp", "198.18.7.2:80", "!")
+	if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
+		t.Errorf("a pod that is cut off answers with %v, want nothing at all", err)
+	}
+	wantTalk(t, a.Network, "tcp", "127.0.0.1:80", "a")
+	lose(0)
+	wantTalk(t, b.Network, "tcp", "198.18.7.2:80", "a")
+	lose(20)
+	if got, err := talk(deadline(t), b.Network, "tcp", "198.18.7.2:80", strings.Repeat("!", 100_000)); err != nil || len(got) != 100_001 {
+		t.Errorf("with some packets lost %d bytes come back, %v", len(got), err)
 	}
 }

@@ -2,6 +2,7 @@ package behaviour_test
 
 import (
 	"flag"
+	"os"
 	"strings"
 	"testing"
 
@@ -21,6 +22,14 @@ func TestBehaviour(t *testing.T) {
 	if !t.Failed() && !filtered() {
 		checkPage(t, result)
 	}
+}
+
+// TestNetwork tests the rows about a network that fails, which take minutes.
+func TestNetwork(t *testing.T) {
+	if os.Getenv("NETWORK") == "" {
+		t.Skip("it takes minutes: run 'make network'")
+	}
+	behaviour.Run(t, behaviour.Options{Long: true})
 }
 
 // filtered reports whether only some rows were selected.

@@ -42,6 +42,8 @@ type Options struct {
 	Pairs []Pair
 	// Rows are the names of the rows to test; nil means all.
 	Rows []string
+	// Long tests the rows that take too long for the table, and no others.
+	Long bool
 	// Later are programs by class to which the row about upgrades upgrades the proxies of running
 	// pods. A class without one is upgraded to the program that it has.
 	Later map[string]string
@@ -144,7 +146,11 @@ func runPair(t *testing.T, programs localmesh.Programs, p Pair, options Options)
 	w.later = options.Later
 	versions = w.versions(t)
 	answers = map[string]Answer{}
-	for _, c := range Chapters() {
+	chapters := Chapters()
+	if options.Long {
+		chapters = []Chapter{{"", longRows}}
+	}
+	for _, c := range chapters {
 		for _, r := range c.Rows {
 			if options.Rows != nil && !slices.Contains(options.Rows, r.Name) {
 				continue

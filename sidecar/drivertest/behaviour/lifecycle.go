@@ -57,6 +57,7 @@ var lifecycle = []Row{
 		})
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 	}},
+	{"Packets are lost", "While the network of a server loses packets, requests and connections take longer, but they are answered or fail in time, and none with other bytes.", ofEvery, testLoss},
 	{"Pods are moved", "The pods of a running service move from the clients' class to the servers', one by one, while clients of both classes call it, and no request fails.", ofEvery, testMigration},
 	{"The proxy is upgraded", "Another process of the proxy, such as a later version, takes over in running pods. Connections stay open, and no request fails.", ofEvery, testUpgrade},
 	{"Certificates are renewed", "Certificates are renewed while requests run, and none of them fails.", ofEvery, testRenewal},
