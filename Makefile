@@ -14,7 +14,7 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs in `make fuzz`; `make test` runs each for a few seconds.
 FUZZTIME ?= 60s
 
-.PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers prometheus prometheus-programs dashboard chromium test check fresh race cluster cluster-down e2e conformance conformance-all soak fuzz mutate explain bench bench-scale bench-dataplane demo demo-inject demo-policy generate lint clean
+.PHONY: help apps apps-few build core images image-archive release apiserver proxies envoy haproxy pipy issuers network prometheus prometheus-programs dashboard chromium test check fresh race cluster cluster-down e2e conformance conformance-all soak fuzz mutate explain bench bench-scale bench-dataplane demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -68,7 +68,23 @@ dashboard: ## build the dashboard's page of its sources; needs npm
 chromium: ## install Chromium for the tests (once)
 	@test/chromium/install.sh >/dev/null || echo 'SKIPPED: the tests with Chromium, which is not installed' >&2
 
-test: apiserver proxies issuers chromium prometheus-programs ## run all tests; 20 to 30 minutes once everything is compiled
+# The few applications that `make test` tries.
+apps-few:
+	@test/apps/install.sh few >/dev/null || echo 'SKIPPED: the tests with real applications, whose packages of Debian 12 could not be unpacked' >&2
+
+# Names of applications to run, such as ONLY=nginx,redis, and pairs, such as PAIRS=envoy-to-pipy.
+ONLY ?=
+PAIRS ?=
+
+apps: proxies ## run real servers of Debian through all pairs of sidecars and without a mesh (about 15 minutes; 350 MB of packages, once)
+	@test/apps/install.sh all >/dev/null
+	go test ./test/apps -count=1 -timeout 60m -v -args -all -only '$(ONLY)' -pairs '$(PAIRS)'
+
+network: export NETWORK := 1
+network: proxies ## cut a server off the network without a word, with all pairs of sidecars (about 8 minutes)
+	go test ./test/behaviour -run TestNetwork -count=1 -timeout 60m -v
+
+test: apiserver proxies issuers chromium prometheus-programs apps-few ## run all tests; 20 to 30 minutes once everything is compiled
 	go test -timeout 45m ./...
 	go -C tools/release test ./...
 	go -C test/cluster test ./...

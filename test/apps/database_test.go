@@ -1,0 +1,36 @@
+package apps
+
+// databases are databases.
+var databases = []application{
+	{
+		name: "redis", program: "Redis", few: true, file: "usr/bin/redis-server",
+		ports:  []port{{number: 6379, appProtocol: "redis"}},
+		advice: "`appProtocol: redis` or `tcp`.",
+		checks: []check{
+			{name: "a value", command: `redis-cli -h $HOST set a b; redis-cli -h $HOST get a`, want: "OK\nb"},
+			{name: "a value of 1 MB", command: `head -c 1000000 /dev/zero | redis-cli -h $HOST -x set big; redis-cli -h $HOST strlen big; redis-cli -h $HOST get big | wc -c`, want: "OK\n1000000\n1000001"},
+			{name: "1,000 commands at once", command: `for n in $(seq 1000); do echo "incr $HOST"; done | redis-cli -h $HOST --pipe | tail -1`, want: "errors: 0, replies: 1000"},
+			{name: "a transaction", command: `printf 'multi\nset x 1\nincr x\nexec\n' | redis-cli -h $HOST | tail -2`, want: "OK\n2"},
+			{name: "a blocking command", command: `redis-cli -h $HOST blpop queue-$UNIQUE 10 >popped & sleep 1; redis-cli -h $HOST rpush queue-$UNIQUE hello >pushed; wait; tail -1 popped`, want: "hello"},
+			{name: "publish and subscribe", command: `redis-cli -h $HOST subscribe news-$UNIQUE >got & until [ "$(redis-cli -h $HOST publish news-$UNIQUE hello)" = 1 ]; do sleep 0.1; done; until grep -q hello got; do sleep 0.1; done; kill $!; tail -1 got`, want: "hello"},
+			{name: "50 connections", command: `redis-benchmark -h $HOST -c 50 -n 2000 -t set -q | tr '\r' '\n' | grep -c 'requests per second'`, want: "1"},
+		},
+		session: `every 'client id' | redis-cli -h $HOST 2>&1 | same`,
+	},
+	{
+		name: "postgres", program: "PostgreSQL", few: true, file: "usr/lib/postgresql/15/bin/postgres",
+		ports:  []port{{number: 5432, appProtocol: "postgresql"}},
+		advice: "`appProtocol: postgresql` or `tcp`. The server sees all clients at 127.0.0.6: rules of `pg_hba.conf` that name the clients' addresses do not match.",
+		checks: []check{
+			{name: "a query", command: `psql -c "select sum(n) from generate_series(1, 100000) n"`, want: "5000050000"},
+			{name: "the server's own TLS", command: `PGSSLMODE=require psql -c "select ssl from pg_stat_ssl where pid = pg_backend_pid()"`, want: "t"},
+			{name: "copy 10 MB out", command: `psql -c "copy (select repeat('a', 99) from generate_series(1, 100000)) to stdout" | wc -c`, want: "10000000"},
+			{name: "copy 10 MB in", command: `head -c 10000000 /dev/zero | tr '\0' a | fold -w 99 >in; psql -c "create temp table t (a text)" -c "copy t from stdin" -c "select sum(length(a)) from t" <in | tail -1`, want: "10000000"},
+			{name: "an error", command: `psql -c "select 1/0" 2>&1`, want: "ERROR:  division by zero"},
+			{name: "a query is cancelled", command: `timeout -s INT 1 psql -c "select pg_sleep(60)" 2>&1 | grep -o 'canceling.*'`, want: "canceling statement due to user request"},
+			{name: "listen and notify", command: `psql -c "listen news" -c "notify news, 'hello'" | grep -o 'payload "hello"'`, want: "payload \"hello\""},
+			{name: "pgbench with 4 connections", command: `pgbench -n -c 4 -t 50 -f /apps/pgbench.sql 2>&1 | grep -e processed -e failed`, want: "number of transactions actually processed: 200/200\nnumber of failed transactions: 0 (0.000%)"},
+		},
+		session: `every 'select pg_backend_pid();' | psql 2>&1 | same`,
+	},
+}

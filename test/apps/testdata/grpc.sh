@@ -1,0 +1,1 @@
+exec python3 /apps/grpc_server.py

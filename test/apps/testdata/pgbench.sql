@@ -1,0 +1,3 @@
+begin;
+select n from generate_series(1, 10) n;
+end;

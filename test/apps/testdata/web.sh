@@ -1,0 +1,1 @@
+exec python3 /apps/web_server.py
