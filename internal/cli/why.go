@@ -343,6 +343,10 @@ func (w *why) proxies(ctx context.Context, pods []corev1.Pod) {
 			terminal.Fprintf(w.out, "The proxy of %s is failing: %s\n", name, list[at].Failure.Text())
 		case list[at].State == registry.Rejected:
 			for _, rejection := range list[at].Rejections {
+				if rejection.LeftOut {
+					terminal.Fprintf(w.out, "The proxy of %s runs without %s, which it has rejected: %s\n", name, strings.Join(rejection.Resources, ", "), rejection.Message)
+					continue
+				}
 				terminal.Fprintf(w.out, "The proxy of %s runs an old configuration, because it has rejected %s: %s\n", name, strings.Join(rejection.Resources, ", "), rejection.Message)
 			}
 		case list[at].State == registry.Empty:

@@ -95,7 +95,10 @@ func (r *Registry) Run(ctx context.Context) {
 }
 
 // refusal is a rejection with the same message by one or more proxies.
-type refusal struct{ class, resources, message string }
+type refusal struct {
+	class, resources, message string
+	leftOut                   bool
+}
 
 // refusers are the proxies with the same rejection.
 type refusers struct {
@@ -113,7 +116,7 @@ func (r *Registry) problems() map[mesh.ObjectRef][]mesh.Problem {
 	r.mu.Lock()
 	for p := range r.refusing {
 		for _, rejection := range p.rejections {
-			same := refusal{p.Class, someOf(rejection.Resources), rejection.Message}
+			same := refusal{p.Class, someOf(rejection.Resources), rejection.Message, rejection.LeftOut}
 			own := mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: p.Name.Namespace, Name: p.Name.Name}
 			if len(rejection.Objects) == 0 || slices.Contains(rejection.Objects, own) {
 				add(homeless, same, p.Name, rejection.Time)
@@ -183,8 +186,12 @@ func (by *refusers) problem(object mesh.ObjectRef, pod mesh.Name) mesh.Problem {
 	if by.resources != "" {
 		what = by.resources
 	}
+	instead := "the previous configuration stays in use"
+	if by.leftOut {
+		instead = "it is left out, so its requests are answered with 500 or denied until it changes"
+	}
 	return mesh.Problem{Object: object, Reason: ReasonRejected,
-		Message: fmt.Sprintf("%s %s %s; the previous configuration stays in use: %s", who, verb, what, by.message)}
+		Message: fmt.Sprintf("%s %s %s; %s: %s", who, verb, what, instead, by.message)}
 }
 
 // plain returns the message as one line of limited length.

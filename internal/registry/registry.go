@@ -141,6 +141,8 @@ type Rejection struct {
 	Message   string           `json:"message"`
 	Resources []string         `json:"resources,omitempty"`
 	Objects   []mesh.ObjectRef `json:"objects,omitempty"`
+	// LeftOut says that the proxy runs the version without the resources.
+	LeftOut bool `json:"leftOut,omitempty"`
 }
 
 // Connect records a connection of a proxy. A proxy that is already connected may always
@@ -282,7 +284,7 @@ func (c *connection) Rejected(rejection driver.Rejection) {
 		c.registry.metrics.rejected.WithLabelValues(p.Class).Inc()
 		c.registry.refuse(p, Rejection{
 			Time: time.Now(), Version: rejection.Version, Message: rejection.Message,
-			Resources: slices.Clone(rejection.Resources), Objects: slices.Clone(rejection.Objects),
+			Resources: slices.Clone(rejection.Resources), Objects: slices.Clone(rejection.Objects), LeftOut: rejection.LeftOut,
 		})
 	})
 }

@@ -112,4 +112,8 @@ type Rejection struct {
 	Resources []string
 	// Objects are the user's objects from which the parts were made; may be empty.
 	Objects []mesh.ObjectRef
+	// LeftOut says that the proxy runs the version, from which the parts are left out. The
+	// core then reports that requests to them are answered with 500 or denied, in place of
+	// the proxy's keeping its last good configuration. It is reported after Acked.
+	LeftOut bool
 }

@@ -19,6 +19,9 @@ type Feed struct {
 	Acked func(version string)
 	// Rejected, if set, is called with each Status about a current or kept version.
 	Rejected func(Status)
+	// Unwanted, if set, is called with the current version when a client waits that does not
+	// want it: it has refused the version, or has not used it yet.
+	Unwanted func(version string)
 	// Sent, if set, is called after a Change was sent, with its version, the number of its
 	// files, and its length.
 	Sent func(version string, files, bytes int)

@@ -48,6 +48,9 @@ func (f *Feed) get(w http.ResponseWriter, r *http.Request) {
 			f.send(w, change)
 			return
 		}
+		if _, version, ok := f.Current(); ok && f.Unwanted != nil && version != base {
+			f.Unwanted(version)
+		}
 		if wait == 0 || !awaited(r, changed, until.C) {
 			break
 		}

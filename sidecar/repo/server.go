@@ -53,6 +53,11 @@ type Server struct {
 	// unauthenticated counts the connections that have not presented a certificate yet.
 	unauthenticated *limit.Share[netip.Addr]
 	stale           queue
+	// convictions are what proxies of the class refuse.
+	convictions *delivery.Convictions
+	// patience is how long a proxy may leave a version unused that it does not ask for
+	// again, before that counts as a refusal.
+	patience time.Duration
 
 	mu sync.Mutex
 	// sessions are keyed by the pod's UID.
@@ -70,7 +75,8 @@ func New(options Options) (*Server, error) {
 		return nil, errors.New("repo: the options lack Translate or Translator")
 	}
 	s := &Server{
-		options: options, ctrl: ctrl, log: ctrl.Log, grace: graceTime,
+		options: options, ctrl: ctrl, log: ctrl.Log, grace: graceTime, patience: unwantedTime,
+		convictions:     delivery.NewConvictions(),
 		unauthenticated: limit.NewShare[netip.Addr](maxUnauthenticated, maxUnauthenticatedEach), sessions: make(map[string]*session),
 	}
 	s.stale.filled.L = &s.stale.mu
@@ -106,6 +112,7 @@ const (
 	maxUnauthenticatedEach = 512
 	shutdownWithin         = 2 * time.Second
 	graceTime              = 15 * time.Second
+	unwantedTime           = 15 * time.Second
 	requestsPerSecond      = 200
 	requestBurst           = 4000
 	retryAfter             = time.Second

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
@@ -32,8 +33,11 @@ type session struct {
 	opened chan struct{}
 	err    error
 	conn   driver.ProxyConnection
-	// work is held while the files are generated.
-	work sync.Mutex
+	// work is held while the files are generated, and guards quarantine and made, the View
+	// without what is left out.
+	work       sync.Mutex
+	quarantine *delivery.Quarantine
+	made       *mesh.View
 
 	// Guarded by Server.mu: the connections, oldest first, and the timer of the grace
 	// period.
@@ -45,24 +49,35 @@ type session struct {
 	// of the last look at the View.
 	noticed, refreshed time.Time
 	queued             bool
-	view               *mesh.View
+	// verdict is what the proxy said about the version last, until it is handled.
+	verdict *verdict
+	view    *mesh.View
 	// version is the version of the files, and since the time of the change that led to it.
 	version string
 	since   time.Time
-	// acked is the last version that the proxy has acknowledged, and good are its files.
+	// acked is the last version that the proxy has acknowledged, and good are its files. The
+	// first is empty while the proxy refuses the version; runs then still has it.
 	acked    string
+	runs     string
 	good     mirror.Set
 	rejected mirror.Status
 	requests *rate.Limiter
 }
 
+// verdict says whether the proxy accepted a version, and why not.
+type verdict struct {
+	version, refusal string
+	accepted         bool
+}
+
 func newSession(server *Server, peer driver.Peer) *session {
 	s := &session{
 		server: server, peer: peer, began: time.Now(), opened: make(chan struct{}),
-		requests: rate.NewLimiter(requestsPerSecond, requestBurst),
+		requests:   rate.NewLimiter(requestsPerSecond, requestBurst),
+		quarantine: delivery.NewQuarantine(server.convictions),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.feed.Acked, s.feed.Rejected = s.ack, s.reject
+	s.feed.Acked, s.feed.Rejected, s.feed.Unwanted = s.ack, s.reject, s.unwanted
 	s.feed.Sent = func(version string, files, bytes int) { s.conn.Sent(version, files, bytes) }
 	return s
 }
@@ -204,27 +219,77 @@ func (s *session) begin(ctx context.Context, remote netip.AddrPort) (err error) 
 		return err
 	}
 	s.conn = conn
-	return s.serveView(view, time.Time{})
+	s.work.Lock()
+	defer s.work.Unlock()
+	s.mu.Lock()
+	s.view = view
+	s.mu.Unlock()
+	return s.serveView(s.quarantine.Offer(view), time.Time{})
 }
 
-// serveView starts serving the files of the View.
-func (s *session) serveView(view *mesh.View, since time.Time) error {
-	set, err := s.server.files(view)
-	if err != nil {
-		return err
+// serveView starts serving the files of a View from the quarantine. If the proxy has
+// already said what it thinks of them, it goes on with the next one. The caller holds work.
+func (s *session) serveView(made *mesh.View, since time.Time) error {
+	for {
+		s.made = made
+		set, err := s.server.files(made)
+		if err != nil {
+			return err
+		}
+		version := mirror.Version(set)
+		s.mu.Lock()
+		s.refreshed = time.Now()
+		changed := s.version != version
+		if changed {
+			s.version, s.since = version, since
+		}
+		runs, rejected := s.runs, s.rejected
+		s.mu.Unlock()
+		if changed {
+			s.feed.Set(set)
+		}
+		next := made
+		switch version {
+		case runs:
+			next = s.quarantine.Accepted()
+		case rejected.Version:
+			next = s.quarantine.Refused(rejected.Error)
+		}
+		if next.Digest() == made.Digest() {
+			return nil
+		}
+		made = next
 	}
-	version := mirror.Version(set)
+}
+
+// judge tells the quarantine what the proxy said about the version, and returns the View to
+// serve next. The caller holds work.
+func (s *session) judge(v *verdict) *mesh.View {
 	s.mu.Lock()
-	s.view, s.refreshed = view, time.Now()
-	changed := s.version != version
-	if changed {
-		s.version, s.since = version, since
-	}
+	current := s.version
 	s.mu.Unlock()
-	if changed {
-		s.feed.Set(set)
+	switch {
+	case v == nil || v.version != current:
+		return s.made
+	case v.accepted:
+		next := s.quarantine.Accepted()
+		if s.quarantine.Settled() {
+			s.reportLeftOut(v.version)
+		}
+		return next
+	default:
+		return s.quarantine.Refused(v.refusal)
 	}
-	return nil
+}
+
+// reportLeftOut reports the parts that the version lacks. The caller holds work.
+func (s *session) reportLeftOut(version string) {
+	s.mu.Lock()
+	view := s.view
+	s.mu.Unlock()
+	for _, rejection := range delivery.Rejections(version, view, s.quarantine.LeftOut()) {
+		s.conn.Rejected(rejection)
+	}
 }
 
 // notice queues the session, because its View may have changed.
@@ -255,8 +320,8 @@ func (s *session) update() {
 	s.work.Lock()
 	defer s.work.Unlock()
 	s.mu.Lock()
-	since, former := s.noticed, s.view
-	s.noticed, s.queued, s.refreshed = time.Time{}, false, time.Now()
+	since, former, verdict := s.noticed, s.view, s.verdict
+	s.noticed, s.queued, s.refreshed, s.verdict = time.Time{}, false, time.Now(), nil
 	s.mu.Unlock()
 	if s.ctx.Err() != nil {
 		return
@@ -270,10 +335,17 @@ func (s *session) update() {
 		s.end(err)
 		return
 	}
-	if view.Digest() == former.Digest() {
+	next := s.judge(verdict)
+	if view.Digest() != former.Digest() {
+		s.mu.Lock()
+		s.view = view
+		s.mu.Unlock()
+		next = s.quarantine.Offer(view)
+	}
+	if next.Digest() == s.made.Digest() {
 		return
 	}
-	if err := s.serveView(view, since); err != nil {
+	if err := s.serveView(next, since); err != nil {
 		s.server.log.Error("the files of a proxy are not updated", "uid", s.peer.ProxyUID, "error", err)
 	}
 }
@@ -287,13 +359,47 @@ func (s *session) ack(version string) {
 		s.mu.Unlock()
 		return
 	}
-	s.acked, s.rejected = version, mirror.Status{}
+	s.acked, s.runs, s.rejected = version, version, mirror.Status{}
 	if current == version {
 		s.good = set
 	}
 	since := s.since
 	s.mu.Unlock()
 	s.conn.Acked(version, since)
+	v := verdict{version: version, accepted: true}
+	if s.work.TryLock() {
+		settled := s.judge(&v).Digest() == s.made.Digest()
+		s.work.Unlock()
+		if settled {
+			return
+		}
+	}
+	s.heard(v)
+}
+
+// heard queues the session, because the proxy has accepted or refused a version.
+func (s *session) heard(v verdict) {
+	s.mu.Lock()
+	s.verdict = &v
+	queued := s.queued
+	s.queued = true
+	s.mu.Unlock()
+	if !queued {
+		s.server.stale.put(s)
+	}
+}
+
+// unwanted is called when the proxy waits for another version than the current one. An
+// agent reports a refusal once, so a controller that starts later hears only this.
+func (s *session) unwanted(version string) {
+	time.AfterFunc(s.server.patience, func() {
+		s.mu.Lock()
+		silent := s.ctx.Err() == nil && s.version == version && s.acked != version && s.rejected.Version != version
+		s.mu.Unlock()
+		if silent {
+			s.reject(mirror.Status{Version: version, Error: "the proxy has refused this version before"})
+		}
+	})
 }
 
 // maxResources bounds the files of a refused version that are reported.
@@ -325,6 +431,7 @@ func (s *session) reject(status mirror.Status) {
 		Version: status.Version, Message: status.Error, Resources: files,
 		Objects: slices.SortedFunc(maps.Keys(objects), func(a, b mesh.ObjectRef) int { return strings.Compare(a.String(), b.String()) }),
 	})
+	s.heard(verdict{version: status.Version, refusal: status.Error})
 }
 
 // suspects returns the files that may have caused a refusal: of those that differ from the
