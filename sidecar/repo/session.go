@@ -53,8 +53,10 @@ type session struct {
 	verdict *verdict
 	view    *mesh.View
 	// version is the version of the files, and since the time of the change that led to it.
+	// served counts the versions.
 	version string
 	since   time.Time
+	served  int
 	// acked is the last version that the proxy has acknowledged, and good are its files. The
 	// first is empty while the proxy refuses the version; runs then still has it.
 	acked    string
@@ -241,7 +243,7 @@ func (s *session) serveView(made *mesh.View, since time.Time) error {
 		s.refreshed = time.Now()
 		changed := s.version != version
 		if changed {
-			s.version, s.since = version, since
+			s.version, s.since, s.served = version, since, s.served+1
 		}
 		runs, rejected := s.runs, s.rejected
 		s.mu.Unlock()
@@ -392,9 +394,16 @@ func (s *session) heard(v verdict) {
 // unwanted is called when the proxy waits for another version than the current one. An
 // agent reports a refusal once, so a controller that starts later hears only this.
 func (s *session) unwanted(version string) {
+	s.mu.Lock()
+	served, known := s.served, s.version != version || s.rejected.Version == version
+	s.mu.Unlock()
+	if known {
+		return
+	}
 	time.AfterFunc(s.server.patience, func() {
 		s.mu.Lock()
-		silent := s.ctx.Err() == nil && s.version == version && s.acked != version && s.rejected.Version != version
+		// The same version may be served again, which is another question.
+		silent := s.ctx.Err() == nil && s.served == served && s.acked != version && s.rejected.Version != version
 		s.mu.Unlock()
 		if silent {
 			s.reject(mirror.Status{Version: version, Error: "the proxy has refused this version before"})
