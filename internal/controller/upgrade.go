@@ -81,10 +81,14 @@ func (c *cluster) reportStops(cat *catalog.Catalog, stops []upgrade.Stop) {
 	}
 	var problems []mesh.Problem
 	for _, s := range stops {
+		where := ""
+		if s.Only != "" {
+			where = " of namespace " + s.Only
+		}
 		problems = append(problems, mesh.Problem{
 			Object: ref, Reason: reasonUpgradeStopped,
-			Message: fmt.Sprintf("the proxies of class %s in running pods are not upgraded to %s any further: pod %s/%s: %s; delete the pod or set another image, and the upgrade goes on",
-				s.Class, s.Image, s.Namespace, s.Pod, s.Reason),
+			Message: fmt.Sprintf("the proxies of class %s in running pods%s are not upgraded to %s any further: pod %s/%s: %s; delete the pod or set another image, and the upgrade goes on",
+				s.Class, where, s.Image, s.Namespace, s.Pod, s.Reason),
 		})
 		message := fmt.Sprintf("the proxy was not upgraded to %s: %s", s.Image, s.Reason)
 		// An Event that exists is not written again.

@@ -53,12 +53,20 @@ type Target struct {
 // pod is gone or the image is another one.
 type Stop struct {
 	Class, Image string
+	// Only is the namespace in which it has stopped; empty if it has everywhere.
+	Only string
 	// Namespace, Pod and UID identify the pod, and Reason is a sentence.
 	Namespace, Pod, UID, Reason string
 }
 
 // version is what the pods of a class should get.
 type version struct{ class, image string }
+
+// scope is where a version's rollout has stopped: in a namespace, or everywhere if it is empty.
+type scope struct {
+	version
+	namespace string
+}
 
 // Rollout upgrades the proxies of running pods to the images that they should have. What it
 // has done is in the pods, so another process can go on with it.
@@ -147,7 +155,7 @@ func (r *Rollout) pass(ctx context.Context, now time.Time) (time.Duration, error
 	if err != nil {
 		return interval, err
 	}
-	stops := make(map[version]Stop)
+	stops := make(map[scope]Stop)
 	counts := make(map[string]map[phase]int)
 	pods, busy := make(map[string]int), make(map[string]int)
 	free, next := r.options.AtOnce, idleInterval
@@ -165,13 +173,13 @@ func (r *Rollout) pass(ctx context.Context, now time.Time) (time.Duration, error
 			next = interval
 		case failed:
 			next = min(next, stoppedInterval)
-			c.stop(stops, c.reason)
+			c.stop(stops, "", c.reason)
 		}
 	}
 	var errs []error
 	for i := range all {
 		c := &all[i]
-		if _, stopped := stops[c.version]; c.phase != outdated || stopped {
+		if c.phase != outdated || c.stopped(stops) {
 			continue
 		}
 		next = interval
@@ -186,23 +194,36 @@ func (r *Rollout) pass(ctx context.Context, now time.Time) (time.Duration, error
 		busy[c.owner]++
 		switch err := r.upgrade(ctx, c, now); {
 		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
-			c.stop(stops, fmt.Sprintf("the API server refuses the container: %v", err))
+			// The policy is usually the namespace's. Nothing was changed, so others get its
+			// place; the namespace has no other request in this pass.
+			c.stop(stops, c.namespace, fmt.Sprintf("the API server refuses the container: %v", err))
+			free++
+			busy[c.owner]--
 		case err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
 			errs = append(errs, err)
 		}
 	}
 	r.metrics.set(counts)
 	r.options.Stopped(slices.SortedFunc(maps.Values(stops), func(a, b Stop) int {
-		return cmp.Or(cmp.Compare(a.Class, b.Class), cmp.Compare(a.Image, b.Image))
+		return cmp.Or(cmp.Compare(a.Class, b.Class), cmp.Compare(a.Image, b.Image), cmp.Compare(a.Only, b.Only))
 	}))
 	return next, errors.Join(errs...)
 }
 
-// stop adds the stop of the pod's rollout, unless there is one.
-func (c *candidate) stop(stops map[version]Stop, reason string) {
-	if _, ok := stops[c.version]; !ok {
-		stops[c.version] = Stop{c.version.class, c.version.image, c.namespace, c.name, c.uid, reason}
+// stop adds the stop of the rollout of the pod's version in a namespace, or everywhere if it is
+// empty, unless there is one.
+func (c *candidate) stop(stops map[scope]Stop, namespace, reason string) {
+	at := scope{c.version, namespace}
+	if _, ok := stops[at]; !ok {
+		stops[at] = Stop{c.version.class, c.version.image, namespace, c.namespace, c.name, c.uid, reason}
 	}
+}
+
+// stopped reports whether the rollout of the pod's version has stopped there or everywhere.
+func (c *candidate) stopped(stops map[scope]Stop) bool {
+	_, everywhere := stops[scope{version: c.version}]
+	_, here := stops[scope{c.version, c.namespace}]
+	return everywhere || here
 }
 
 // candidates returns the injected, running pods of the mesh, sorted by namespace and name.
