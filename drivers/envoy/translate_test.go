@@ -8,7 +8,9 @@ import (
 	"sync"
 	"testing"
 
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
@@ -219,16 +221,31 @@ func TestTranslateRefusesPartialViews(t *testing.T) {
 	}
 }
 
-// TestTextThatIsNotUTF8 has Envoy reject only the resource that cannot be encoded.
+// TestTextThatIsNotUTF8 has a match with such a text never hold, and Envoy reject only the
+// resource that cannot be encoded.
 func TestTextThatIsNotUTF8(t *testing.T) {
 	f := views()["split"]
 	f.destinations[0].Routes[0].Match.Headers[0].Prefix = "\xff"
 	config := NewTranslator().Config(f.view())
 	r, ok := config.Routes.Get(f.destinations[0].Name)
-	if !ok || len(r.Body()) != 0 {
-		t.Errorf("the routes are %v", r)
+	if !ok {
+		t.Fatal("there are no routes")
 	}
-	if config.Clusters.Len() == 0 || slices.Contains(config.Clusters.Names(), "") {
+	message, err := r.Message()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := message.(*routev3.RouteConfiguration).VirtualHosts[0].Routes[0]
+	if !proto.Equal(first.Match, never) {
+		t.Errorf("the route matches %v", first.Match)
+	}
+
+	f.destinations[0].Service.Name.Name = "\xff"
+	config = NewTranslator().Config(f.view())
+	if l, ok := config.Listeners.Get(f.destinations[0].Name); !ok || len(l.Body()) != 0 {
+		t.Errorf("the listener is %v", l)
+	}
+	if config.Clusters.Len() == 0 || config.Routes.Len() == 0 || slices.Contains(config.Clusters.Names(), "") {
 		t.Error("other resources are missing")
 	}
 }
