@@ -157,6 +157,9 @@ func (q *Quarantine) widen() *mesh.View {
 	return q.offer()
 }
 
+// Idle reports whether no parts are held, so that Accepted has nothing else to offer.
+func (q *Quarantine) Idle() bool { return len(q.held) == 0 }
+
 // Settled reports whether the proxy accepted the offered View and nothing is left to try.
 func (q *Quarantine) Settled() bool {
 	return q.accepted != nil && q.accepted.Digest() == q.offered.Digest() && len(q.held) == 0
