@@ -53,10 +53,12 @@ func newProber(podIP string) *prober {
 // unverified does not verify the app's certificate, as the kubelet does not either.
 func unverified() *tls.Config { return &tls.Config{InsecureSkipVerify: true} } //nolint:gosec
 
-// answer is the result of a probe: an HTTP status and a reason.
+// answer is the result of a probe: an HTTP status and a reason without any text of the app's.
 type answer struct {
 	status int
 	reason string
+	// detail is for the agent's own log.
+	detail error
 }
 
 func (a answer) ok() bool { return a.status >= 200 && a.status < 400 }
@@ -76,11 +78,37 @@ func (p *prober) probe(ctx context.Context, probe agentspec.Probe, from http.Hea
 	}
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return answer{http.StatusGatewayTimeout, fmt.Sprintf("the app did not answer within %d s", probe.TimeoutSeconds)}
+		return answer{http.StatusGatewayTimeout, fmt.Sprintf("the app did not answer within %d s", probe.TimeoutSeconds), err}
 	case err != nil:
-		return answer{http.StatusServiceUnavailable, err.Error()}
+		return answer{http.StatusServiceUnavailable, probeFailure(err), err}
 	}
-	return answer{code, fmt.Sprintf("the app answered: %d", code)}
+	return answer{status: code, reason: fmt.Sprintf("the app answered: %d", code)}
+}
+
+// fixed is an error whose text does not depend on what the app sent, but for a code.
+type fixed string
+
+func (f fixed) Error() string { return string(f) }
+
+const errRedirects fixed = "the app redirects more than 10 times"
+
+// probeFailure returns why a probe failed, in words that may leave the pod: errors of the HTTP
+// client contain the probe's URL, those that the app redirects to, and the beginning of
+// what is no HTTP.
+func probeFailure(err error) string {
+	if known, ok := errors.AsType[fixed](err); ok {
+		return known.Error()
+	}
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the app refuses the connection"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the app closed the connection"
+	}
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return "the app cannot be reached"
+	}
+	return "the app did not answer the probe's request properly"
 }
 
 func (p *prober) host(probe agentspec.Probe) string {
@@ -141,7 +169,7 @@ func (p *prober) probeHTTP(ctx context.Context, probe agentspec.Probe, from http
 	}
 	if response.StatusCode < 200 {
 		// For the kubelet this is a failure, and it cannot be passed on as a status.
-		return 0, fmt.Errorf("the app answered: %d", response.StatusCode)
+		return 0, fixed(fmt.Sprintf("the app answered: %d", response.StatusCode))
 	}
 	return response.StatusCode, nil
 }
@@ -153,7 +181,7 @@ func sameHost(next *http.Request, before []*http.Request) error {
 		return http.ErrUseLastResponse
 	}
 	if len(before) >= 10 {
-		return errors.New("the app redirects more than 10 times")
+		return errRedirects
 	}
 	return nil
 }
@@ -186,10 +214,10 @@ func (p *prober) probeGRPC(ctx context.Context, probe agentspec.Probe, from http
 	health, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: probe.Service})
 	if err != nil {
 		// The message may contain the app's text.
-		return fmt.Errorf("the health service answered: %s", codeName(status.Code(err)))
+		return fixed("the health service answered: " + codeName(status.Code(err)))
 	}
 	if health.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-		return fmt.Errorf("the app answered: %s", health.GetStatus())
+		return fixed("the app answered: " + health.GetStatus().String())
 	}
 	return nil
 }

@@ -90,6 +90,23 @@ func TestProbes(t *testing.T) {
 	}
 	t.Cleanup(func() { silent.Close() })
 	silentPort := int32(silent.Addr().(*net.TCPAddr).Port)
+	// This one speaks first, and no HTTP.
+	banner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { banner.Close() })
+	bannerPort := int32(banner.Addr().(*net.TCPAddr).Port)
+	go func() {
+		for {
+			conn, err := banner.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprint(conn, "SSH-2.0-banner of the app\r\n")
+			conn.Close()
+		}
+	}()
 	services := health.NewServer()
 	services.SetServingStatus("down", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	services.SetServingStatus("up", grpc_health_v1.HealthCheckResponse_SERVING)
@@ -148,6 +165,7 @@ func TestProbes(t *testing.T) {
 		"slow":             {get(plain, "HTTP", "/slow"), 504},
 		"endless":          {get(plain, "HTTP", "/endless"), 200},
 		"broken":           {get(plain, "HTTP", "/broken"), 503},
+		"banner":           {agentspec.Probe{Kind: agentspec.HTTP, Port: bannerPort, URL: "/banner"}, 503},
 		"no-url":           {get(plain, "HTTP", "%zz"), 404},
 		"closed":           {agentspec.Probe{Kind: agentspec.HTTP, Port: closedPort}, 503},
 		"silent":           {agentspec.Probe{Kind: agentspec.HTTP, Port: silentPort}, 504},
@@ -186,8 +204,10 @@ func TestProbes(t *testing.T) {
 			if status != tt.want {
 				t.Errorf("the agent answers %d %s, want %d", status, text, tt.want)
 			}
-			if strings.Contains(text, "own words") {
-				t.Errorf("the app's text is passed on to the network: %s", text)
+			for _, secret := range []string{"own words", "to-itself", "/broken", "127.0.0.1", "banner"} {
+				if strings.Contains(text, secret) {
+					t.Errorf("the app's text or URL is passed on to the network: %s", text)
+				}
 			}
 		})
 	}

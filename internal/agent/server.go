@@ -111,12 +111,12 @@ func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agents
 	defer slot.Give()
 	a := s.prober.probe(ctx, probe, r.Header)
 	if context.Cause(ctx) == errTooManyProbes {
-		a = answer{http.StatusServiceUnavailable, errTooManyProbes.Error()}
+		a = answer{status: http.StatusServiceUnavailable, reason: errTooManyProbes.Error()}
 	}
 	s.metrics.probes.Add(1)
 	if !a.ok() {
 		s.metrics.probesFailed.Add(1)
-		s.log.Debug("probe failed", "path", probe.Path, "reason", a.reason)
+		s.log.Debug("probe failed", "path", probe.Path, "reason", a.reason, "error", a.detail)
 	}
 	reply(w, a.status, a.reason)
 }
