@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -87,7 +88,7 @@ func wantStatus(t *testing.T, statuses <-chan int, n, want int) {
 func TestThreadsCountTogether(t *testing.T) {
 	w := newViewBuilder()
 	s := startPod(t, w.view())
-	if got := strings.Count(s.log.String(), "Listening on TCP port 15001"); got != threads {
+	if got := s.listeners(t, 15001); got != threads {
 		t.Fatalf("%d threads listen, want %d", got, threads)
 	}
 	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(describe)), storeName))
@@ -99,6 +100,26 @@ func TestThreadsCountTogether(t *testing.T) {
 		}
 	}
 	s.wantCounted(t, requests)
+}
+
+// listeners returns how many sockets of the pod listen on a port.
+func (s *pipyPod) listeners(t *testing.T, port int) int {
+	t.Helper()
+	listening := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, port))
+	var count int
+	if err := s.Do(func() error {
+		for _, table := range []string{"tcp", "tcp6"} {
+			sockets, err := os.ReadFile("/proc/thread-self/net/" + table)
+			if err != nil {
+				return err
+			}
+			count += len(listening.FindAll(sockets, -1))
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return count
 }
 
 // wantCounted gets the metrics several times, so that several threads answer.
