@@ -27,8 +27,8 @@ var (
 )
 
 // largest is the maximum number of lines of Go per driver: small drivers show that a new
-// one is little work.
-var largest = map[string]int{"haproxy": 1000}
+// one is little work. Decision 45 says why this one is not smaller.
+var largest = map[string]int{"haproxy": 1800}
 
 // TestPage checks that docs/drivers.md has the drivers' declarations, their sizes, and
 // the results of docs/behaviour.md. UPDATE=1 writes it.

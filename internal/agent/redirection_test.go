@@ -192,5 +192,9 @@ func copyProgram(to string) error {
 		return err
 	}
 	defer from.Close()
+	// A process that another test starts in the meantime would keep the file open for
+	// writing until it runs its own program, and this one could not be run.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	return writeFile(to, from, 0o755)
 }
