@@ -100,7 +100,7 @@ var rules = []rule{
 		"it is a list of drivers"},
 
 	// The internal packages, from the objects of the API server along the data flow.
-	{"internal/source", "sigs.k8s.io/gateway-api/apis/v1 apis/... internal/fact mesh sidecar/agentspec sidecar/driver k8s.io/client-go/kubernetes/scheme sigs.k8s.io/controller-runtime/pkg/client " + kubernetes,
+	{"internal/source", "sigs.k8s.io/gateway-api/apis/v1 apis/... internal/fact mesh sidecar/agentspec sidecar/driver k8s.io/client-go/kubernetes/scheme sigs.k8s.io/json sigs.k8s.io/controller-runtime/pkg/client " + kubernetes,
 		"it converts objects to facts; other packages fetch the objects"},
 	{"internal/source/kube", "apis/... internal/fact internal/source mesh sidecar/agentspec sidecar/driver golang.org/x/sync/... k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it fetches, and leaves the meaning to internal/source"},

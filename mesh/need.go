@@ -171,7 +171,7 @@ func (d *Destination) Needs() []Feature {
 			FeatureCORS:               route.CORS != nil,
 			FeatureMirrors:            len(route.Mirrors) > 0,
 			FeatureSessionPersistence: route.Session != nil,
-			FeatureHeaderChanges:      slices.ContainsFunc(route.Backends, func(b WeightedBackend) bool { return !b.Request.IsZero() || !b.Response.IsZero() }),
+			FeatureHeaderChanges:      changesHeaders(route),
 		})
 	}
 	return n.inOrder()
@@ -271,4 +271,10 @@ func (p EgressProtocol) Needs() []Feature {
 	default:
 		return []Feature{FeatureEgressTCP}
 	}
+}
+
+// changesHeaders reports whether a route changes headers of requests or responses.
+func changesHeaders(route *Route) bool {
+	return route.Redirect != nil && !route.Redirect.Response.IsZero() ||
+		slices.ContainsFunc(route.Backends, func(b WeightedBackend) bool { return !b.Request.IsZero() || !b.Response.IsZero() })
 }

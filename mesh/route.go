@@ -105,6 +105,8 @@ type Redirect struct {
 	Path PathChange `json:"path,omitzero"`
 	// Status is 301, 302, 303, 307 or 308.
 	Status uint16 `json:"status"`
+	// Response changes the headers of the redirect itself. It changes no "location".
+	Response HeaderChanges `json:"response,omitzero"`
 }
 
 // CORS lets browsers share answers with pages of other origins, as in the Fetch standard. The

@@ -183,7 +183,8 @@ type ServerRoute struct {
 // WeightedBackend is the share of one Backend.
 type WeightedBackend struct {
 	// Backend is its key in the Outbound's Table. If it is empty, requests of the share are
-	// answered with 500, and its connections are closed.
+	// answered with 500, gRPC calls (a content-type of application/grpc) with the status
+	// UNAVAILABLE (14), and its connections are closed.
 	Backend string `json:"backend"`
 	Weight  uint32 `json:"weight"`
 	// Request changes requests that are sent to the Backend, and is Joined. Response changes

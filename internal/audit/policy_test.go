@@ -42,7 +42,7 @@ func newDesk(t *testing.T, catalog Catalog, objects ...client.Object) *desk {
 	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"openservicemesh.io/monitored-by": "osm"}}}
 	d.Client = fake.NewClientBuilder().WithScheme(kube.Scheme()).
 		WithObjects(append(objects, shop)...).
-		WithStatusSubresource(&accessv1alpha3.TrafficTarget{}, &gateway.HTTPRoute{}).
+		WithStatusSubresource(&accessv1alpha3.TrafficTarget{}, &source.HTTPRoute{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 				d.writes = append(d.writes, fmt.Sprintf("create %T", obj))
@@ -157,8 +157,8 @@ func TestObjectWithoutStatus(t *testing.T) {
 // Problem, and that a route of a gateway alone is left alone.
 func TestRoute(t *testing.T) {
 	group, service := gateway.Group(""), gateway.Kind("Service")
-	route := func(name string, parents ...gateway.ParentReference) *gateway.HTTPRoute {
-		r := &gateway.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Generation: 2}}
+	route := func(name string, parents ...gateway.ParentReference) *source.HTTPRoute {
+		r := &source.HTTPRoute{HTTPRoute: gateway.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Generation: 2}}}
 		r.Spec.ParentRefs = parents
 		return r
 	}
@@ -168,10 +168,10 @@ func TestRoute(t *testing.T) {
 	cart := ref("cart")
 	catalog := found{cart: {{Object: cart, Reason: fact.ReasonBackendNotFound, Field: "spec.rules[0].backendRefs[0]", Message: "there is none"}}}
 	d := newDesk(t, catalog, route("cart", gateway.ParentReference{Group: &group, Kind: &service, Name: "cart"}), route("gate", gateway.ParentReference{Name: "gate"}))
-	expect(t, "of a route with a Problem", []string{"create *v1.Event", "update status of *v1.HTTPRoute"}, d.look(t, cart))
+	expect(t, "of a route with a Problem", []string{"create *v1.Event", "update status of *source.HTTPRoute"}, d.look(t, cart))
 	expect(t, "of a route that was written", []string{}, d.look(t, cart))
 	expect(t, "of a gateway's route", []string{}, d.look(t, ref("gate")))
-	var written gateway.HTTPRoute
+	var written source.HTTPRoute
 	if err := d.Client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "cart"}, &written); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func sessionFor(route *fact.Route, rule *fact.RouteRule, path mesh.StringMatch) 
 	if from.Header {
 		session.Header = name
 	} else {
-		session.Cookie, session.Path = name, cookiePath(path)
+		session.Cookie, session.Path = name, cmp.Or(from.Path, cookiePath(path))
 	}
 	return session
 }

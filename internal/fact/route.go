@@ -96,6 +96,8 @@ type RouteSession struct {
 	Name string `json:"name,omitempty"`
 	// Header says that the Name is that of a header, in lower case, not of a cookie.
 	Header bool `json:"header,omitempty"`
+	// Path is that of the cookie. Without one it follows from the match.
+	Path string `json:"path,omitempty"`
 	// Lifetime and Permanent are as in mesh.Session.
 	Lifetime  time.Duration `json:"lifetime,omitempty"`
 	Permanent bool          `json:"permanent,omitempty"`
@@ -148,6 +150,8 @@ const (
 	ReasonBackendNotFound = "BackendNotFound"
 	// ReasonRefNotPermitted: a backend is in a namespace that the route must not refer to.
 	ReasonRefNotPermitted = "RefNotPermitted"
+	// ReasonUnsupportedBackend: a backend has no cluster IP.
+	ReasonUnsupportedBackend = "UnsupportedBackend"
 	// ReasonUnsupportedProtocol: a backend's port has another protocol than the route.
 	ReasonUnsupportedProtocol = "UnsupportedProtocol"
 )

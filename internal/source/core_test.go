@@ -141,6 +141,8 @@ func TestService(t *testing.T) {
 		{"the older field", `{clusterIP: 10.1.0.1}`, `{"addresses":["10.1.0.1"]}`, nil},
 		{"headless", `{clusterIP: None, clusterIPs: [None]}`, `{"headless":true}`, nil},
 		{"another name", `{type: ExternalName, externalName: API.example.com., clusterIP: 10.1.0.1}`, `{"externalName":"api.example.com"}`, nil},
+		{"an address elsewhere", `{type: ExternalName, externalName: 192.0.2.1}`, `{"externalName":"192.0.2.1"}`, nil},
+		{"a name with digits", `{type: ExternalName, externalName: 127.example.com}`, `{"externalName":"127.example.com"}`, nil},
 		{"another name that is none", `{type: ExternalName, externalName: "a b"}`, `{"namespace":"shop","name":"x"}`, []string{"Invalid spec.externalName"}},
 		{"sticky", `{sessionAffinity: ClientIP}`, `{"stickyClients":true}`, nil},
 		{"not sticky", `{sessionAffinity: None}`, `{"namespace":"shop","name":"x"}`, nil},
@@ -259,4 +261,16 @@ endpoints:
 			expect(t, factOf(t, "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: x, namespace: shop, "+tt.labels+"}"+spec), tt.row)
 		})
 	}
+}
+
+// TestLocalNames has the spellings in which resolvers find the caller's own host or link.
+func TestLocalNames(t *testing.T) {
+	var rows []row
+	for _, name := range []string{
+		"127.0.0.1", "127.0.0.1.", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "0x7F.0.0.0x1", "0", "0.0.0.0", "169.254.169.254", "0xa9fea9fe", "2852039166",
+		"169.254.43518", "224.0.0.1", "localhost", "LOCALHOST.", "a.localhost", "localhost.localdomain", "ip6-localhost", "::1", "[::1]", "::ffff:127.0.0.1", "fe80::1", "127.0.0.1.5", "127.0.0.256", "08.0.0.1",
+	} {
+		rows = append(rows, row{name, `{type: ExternalName, externalName: "` + name + `"}`, `{"namespace":"shop","name":"x"}`, []string{"Invalid spec.externalName"}})
+	}
+	check(t, "apiVersion: v1\nkind: Service", rows)
 }

@@ -50,8 +50,8 @@ func (n *notes) sliceEndpoint(path, namespace string, endpoint *discoveryv1.Endp
 		return fact.SliceEndpoint{}, false
 	}
 	address, err := netip.ParseAddr(endpoint.Addresses[0])
-	if err != nil || !isUnicast(address.Unmap()) {
-		n.add(ReasonInvalid, path+".addresses[0]", "%q is not the IP address of a host, so the endpoint is ignored", endpoint.Addresses[0])
+	if err != nil || !isReachable(address.Unmap()) {
+		n.add(ReasonInvalid, path+".addresses[0]", "%q is not the IP address of another host, so the endpoint is ignored", endpoint.Addresses[0])
 		return fact.SliceEndpoint{}, false
 	}
 	e := fact.SliceEndpoint{

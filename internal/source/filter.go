@@ -232,7 +232,14 @@ func (n *notes) origins(path string, origins []gateway.CORSOrigin, rule *fact.Ro
 	if len(exact) == 1 && !strings.Contains(exact[0], "*") {
 		return mesh.StringMatch{Exact: exact[0]}
 	}
-	return mesh.StringMatch{Regex: strings.Join(expressions, "|")}
+	expression := strings.Join(expressions, "|")
+	if expression != "" {
+		if err := n.checkRegex(expression); err != nil {
+			n.unusable(rule, fact.ReasonUnsupportedValue, path, "the origins are too many or too long for a proxy (%v)", err)
+			return mesh.StringMatch{}
+		}
+	}
+	return mesh.StringMatch{Regex: expression}
 }
 
 // originForm matches an origin in lower case, with its scheme, host and port.

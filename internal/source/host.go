@@ -1,6 +1,8 @@
 package source
 
 import (
+	"net/netip"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -26,6 +28,53 @@ func isDNSName(name string) bool {
 	}
 	return true
 }
+
+// isLocalName reports whether a DNS name, in lower case, leads to the caller's own host or
+// link in some spelling: resolvers read 127.1 and 0x7f000001 as 127.0.0.1, for example.
+func isLocalName(name string) bool {
+	labels := strings.Split(name, ".")
+	switch labels[len(labels)-1] {
+	case "localhost", "localdomain", "ip6-localhost", "ip6-loopback":
+		return true
+	}
+	address, isNumber := numericHost(labels)
+	return isNumber && !isReachable(address)
+}
+
+// numericHost returns the address that resolvers read in a name whose last label is a number,
+// and false for all other names. The address is zero if they would not agree.
+func numericHost(labels []string) (netip.Addr, bool) {
+	numbers := make([]uint64, len(labels))
+	valid := len(labels) <= 4
+	for i, label := range labels {
+		number, err := strconv.ParseUint(label, 0, 32)
+		isNumber := err == nil && !strings.ContainsAny(label, "_ob")
+		if i == len(labels)-1 && !isNumber && strings.Trim(label, "0123456789") != "" && !strings.HasPrefix(label, "0x") {
+			return netip.Addr{}, false
+		}
+		numbers[i], valid = number, valid && isNumber
+	}
+	if !valid {
+		return netip.Addr{}, true
+	}
+	// The last number fills the remaining bytes.
+	last := len(numbers) - 1
+	value := numbers[last]
+	if value >= 1<<(8*(4-last)) {
+		return netip.Addr{}, true
+	}
+	for i, number := range numbers[:last] {
+		if number > 255 {
+			return netip.Addr{}, true
+		}
+		value |= number << (8 * (3 - i))
+	}
+	return netip.AddrFrom4([4]byte{byte(value >> 24), byte(value >> 16), byte(value >> 8), byte(value)}), true
+}
+
+// isReachable reports whether an endpoint can have the address: it is not one of the caller's
+// own host or link, such as that of a cloud's metadata service.
+func isReachable(a netip.Addr) bool { return a.IsValid() && isUnicast(a) && !a.IsLinkLocalUnicast() }
 
 // hosts parses host names, which are matched with the request's host or the TLS server
 // name: exact, or with "*" as the first label. The result is in lower case, without

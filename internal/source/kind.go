@@ -48,22 +48,22 @@ func Kinds() []Kind {
 			osm(func(o *policy.UpstreamTrafficSetting) *policy.PolicyStatus { return &o.Status })),
 
 		route("HTTPRoute", plain(httpRoute),
-			func(o *gateway.HTTPRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
+			func(o *HTTPRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
 				return o.Spec.ParentRefs, &o.Status.RouteStatus
-			}),
+			}, "v1beta1"),
 		route("GRPCRoute", plain(grpcRoute),
-			func(o *gateway.GRPCRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
+			func(o *GRPCRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
 				return o.Spec.ParentRefs, &o.Status.RouteStatus
-			}),
+			}, "v1alpha2"),
 		route("TLSRoute", plain(tlsRoute),
 			func(o *gateway.TLSRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
 				return o.Spec.ParentRefs, &o.Status.RouteStatus
-			}),
+			}, "v1alpha3", "v1alpha2"),
 		route("TCPRoute", plain(gatewayTCPRoute),
 			func(o *gateway.TCPRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
 				return o.Spec.ParentRefs, &o.Status.RouteStatus
-			}),
-		kind(Gateway, gatewayKind("ReferenceGrant"), gateway.Install, plain(referenceGrant), nil),
+			}, "v1alpha2"),
+		kind(Gateway, gatewayKind("ReferenceGrant"), addGateway, plain(referenceGrant), nil, "v1beta1", "v1alpha2"),
 
 		MeshConfig(),
 		// internal/identity/root reads its content.
@@ -145,8 +145,10 @@ func kind[T any, P object[T]](role Role, gvk schema.GroupVersionKind, types func
 
 // route makes the row of a kind of routes. The function parents returns an object's
 // parents and status.
-func route[T any, P object[T]](name string, fact func(*Mapper, P, *notes) mesh.Digester, parents func(P) ([]gateway.ParentReference, *gateway.RouteStatus)) Kind {
-	k := kind(Gateway, gatewayKind(name), gateway.Install, fact, nil)
+func route[T any, P object[T]](name string, fact func(*Mapper, P, *notes) mesh.Digester,
+	parents func(P) ([]gateway.ParentReference, *gateway.RouteStatus), older ...string,
+) Kind {
+	k := kind(Gateway, gatewayKind(name), addGateway, fact, nil, older...)
 	k.parents = func(obj client.Object) ([]gateway.ParentReference, *gateway.RouteStatus) { return parents(obj.(P)) }
 	return k
 }

@@ -21,6 +21,9 @@ const ControllerName gateway.GatewayController = "outrigger.openservicemesh.io/c
 // with 500 or do not match.
 const ConditionPartiallyInvalid = "PartiallyInvalid"
 
+// droppedRule begins the message of ConditionPartiallyInvalid, as Gateway API demands.
+const droppedRule = "Dropped Rule: what follows matches nothing, or is answered with 500\n"
+
 // HasParents reports whether the kind's Problems are written to a status with an entry for
 // each parent.
 func (k Kind) HasParents() bool { return k.parents != nil }
@@ -41,14 +44,14 @@ func (k Kind) SetParents(obj client.Object, problems []mesh.Problem, now metav1.
 	}
 	others := len(next)
 	for i, ref := range refs {
-		if !isServiceParent(ref) {
+		if !isServiceParent(ref) && !isServiceWithoutGroup(ref) {
 			continue
 		}
 		entry := gateway.RouteParentStatus{ParentRef: ref, ControllerName: ControllerName}
 		if at := slices.IndexFunc(former, func(f gateway.RouteParentStatus) bool { return equality.Semantic.DeepEqual(f.ParentRef, ref) }); at >= 0 {
 			entry.Conditions = slices.Clone(former[at].Conditions)
 		}
-		setParentConditions(&entry.Conditions, i, problems, obj.GetGeneration(), now)
+		setParentConditions(&entry.Conditions, i, problems, k.isDropped(obj), obj.GetGeneration(), now)
 		next = append(next, entry)
 	}
 	for _, p := range problems {
@@ -71,8 +74,17 @@ func reportedTo(entries []gateway.RouteParentStatus, p mesh.Problem) bool {
 	})
 }
 
-// setParentConditions sets the conditions for the parent with the index.
-func setParentConditions(conditions *[]metav1.Condition, parent int, problems []mesh.Problem, generation int64, now metav1.Time) {
+// isDropped reports whether the route has rules, and none of them does what it says: each
+// matches nothing, or answers 500 to all requests.
+func (k Kind) isDropped(obj client.Object) bool {
+	route, ok := k.fact(nil, obj, new(notes)).(*fact.Route)
+	return ok && route.Kind.IsHTTP() && len(route.Rules) > 0 &&
+		!slices.ContainsFunc(route.Rules, func(rule fact.RouteRule) bool { return !rule.Unusable && len(rule.Matches) > 0 })
+}
+
+// setParentConditions sets the conditions for the parent with the index. A route that is
+// dropped is not accepted.
+func setParentConditions(conditions *[]metav1.Condition, parent int, problems []mesh.Problem, dropped bool, generation int64, now metav1.Time) {
 	var refused, unresolved, partial, others []mesh.Problem
 	const parents = "spec.parentRefs"
 	for _, p := range problems {
@@ -80,7 +92,7 @@ func setParentConditions(conditions *[]metav1.Condition, parent int, problems []
 		case p.Field == index(parents, parent):
 			refused = append(refused, p)
 		case strings.HasPrefix(p.Field, parents):
-		case slices.Contains([]string{fact.ReasonBackendNotFound, fact.ReasonInvalidKind, fact.ReasonRefNotPermitted, fact.ReasonUnsupportedProtocol}, p.Reason):
+		case slices.Contains([]string{fact.ReasonBackendNotFound, fact.ReasonInvalidKind, fact.ReasonRefNotPermitted, fact.ReasonUnsupportedBackend, fact.ReasonUnsupportedProtocol}, p.Reason):
 			unresolved = append(unresolved, p)
 		case slices.Contains([]string{fact.ReasonUnsupportedValue, fact.ReasonIncompatibleFilters, ReasonInvalid}, p.Reason):
 			partial = append(partial, p)
@@ -97,6 +109,9 @@ func setParentConditions(conditions *[]metav1.Condition, parent int, problems []
 			Type: kind, Status: status, Reason: reason, Message: text, ObservedGeneration: generation, LastTransitionTime: now,
 		})
 	}
+	if dropped && len(refused) == 0 {
+		refused, partial = partial, nil
+	}
 	if len(refused) > 0 {
 		set(ConditionAccepted, false, refused[0].Reason, message(refused))
 	} else if len(others) > 0 {
@@ -110,7 +125,7 @@ func setParentConditions(conditions *[]metav1.Condition, parent int, problems []
 		set(string(gateway.RouteConditionResolvedRefs), true, "ResolvedRefs", "every backend exists")
 	}
 	if len(partial) > 0 {
-		set(ConditionPartiallyInvalid, true, partial[0].Reason, message(partial))
+		set(ConditionPartiallyInvalid, true, partial[0].Reason, droppedRule+message(partial))
 	} else {
 		meta.RemoveStatusCondition(conditions, ConditionPartiallyInvalid)
 	}

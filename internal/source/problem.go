@@ -45,6 +45,8 @@ const (
 type notes struct {
 	object   mesh.ObjectRef
 	problems []mesh.Problem
+	// steps are those of the object's regular expressions so far.
+	steps int
 }
 
 // add adds a Problem. User input is formatted with %q, so that the message stays on one

@@ -36,7 +36,7 @@ func (n *notes) routeLimits(routes []policy.HTTPRoute) []mesh.RouteLimit {
 	var limits []mesh.RouteLimit
 	for i, route := range routes {
 		path := index("spec.httpRoutes", i)
-		if err := checkRegex(route.Path); err != nil {
+		if err := n.checkRegex(route.Path); err != nil {
 			n.add(ReasonInvalidRegex, path+".path", "%q is not usable, so the route has no separate limit: %v", route.Path, err)
 			continue
 		}
@@ -82,7 +82,7 @@ func (n *notes) requestLimit(path string, declared *policy.HTTPLocalRateLimit) *
 	}
 	for i, h := range declared.ResponseHeadersToAdd {
 		name := strings.ToLower(h.Name)
-		if !isHeaderName(name) || name == "host" || strings.ContainsAny(h.Value, "\r\n\x00") {
+		if !isHeaderName(name) || slices.Contains(framing, name) || hasControl(h.Value) {
 			n.add(ReasonInvalid, index(path+".responseHeadersToAdd", i), "%q with the value %q is not a response header, so it is ignored", h.Name, h.Value)
 			continue
 		}

@@ -16,44 +16,65 @@ const (
 	// compiled RE2 program. Proxies can be configured to accept programs of that size.
 	maxRegex        = 4096
 	maxRegexProgram = 10000
+	// maxRegexObject limits the steps of all expressions of one object: each proxy that it
+	// concerns compiles all of them.
+	maxRegexObject = 200_000
 )
 
-// wholeMatch parses an expression that must match a whole string. Expressions without
+// parseMatch parses an expression that must match a whole string. Expressions without
 // special characters become exact matches.
-func wholeMatch(expression string) (mesh.StringMatch, error) {
-	if expression != "" && len(expression) <= maxRegex && regexp.QuoteMeta(expression) == expression {
+func (n *notes) parseMatch(expression string) (mesh.StringMatch, error) {
+	if expression != "" && len(expression) <= maxRegex && !hasControl(expression) && regexp.QuoteMeta(expression) == expression {
 		return mesh.StringMatch{Exact: expression}, nil
 	}
-	if err := checkRegex(expression); err != nil {
+	if err := n.checkRegex(expression); err != nil {
 		return mesh.StringMatch{}, err
 	}
 	return mesh.StringMatch{Regex: expression}, nil
 }
 
+// checkRegex is checkRegex, and bounds the sum over the object's expressions.
+func (n *notes) checkRegex(expression string) error {
+	steps, err := checkRegex(expression)
+	if err != nil {
+		return err
+	}
+	if n.steps += steps; n.steps > maxRegexObject {
+		return fmt.Errorf("with it, the object's expressions take more than %d steps; use fewer or shorter ones, or another object for some", maxRegexObject)
+	}
+	return nil
+}
+
+// hasControl reports whether a value has characters that neither a header nor a path can have.
+func hasControl(value string) bool {
+	return strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
+}
+
 // checkRegex returns an error unless every proxy accepts the expression with the same
 // meaning. Go's syntax is RE2's except for what is rejected here. The empty expression is
-// rejected too, since some proxies can't express it.
-func checkRegex(expression string) error {
+// rejected too, since some proxies can't express it. checkRegex also returns the steps of the
+// expression's program.
+func checkRegex(expression string) (int, error) {
 	switch {
 	case expression == "":
-		return errors.New("an empty expression matches the empty string only; write .* for anything")
+		return 0, errors.New("an empty expression matches the empty string only; write .* for anything")
 	case len(expression) > maxRegex:
-		return fmt.Errorf("the expression is longer than %d bytes; split it", maxRegex)
+		return 0, fmt.Errorf("the expression is longer than %d bytes; split it", maxRegex)
 	case strings.ContainsFunc(expression, func(c rune) bool { return c > unicode.MaxASCII || c < ' ' }):
 		// Proxies match bytes, and Go matches runes.
-		return errors.New("only ASCII without control characters is supported; write other bytes percent-encoded in a path, or use . for each")
+		return 0, errors.New("only ASCII without control characters is supported; write other bytes percent-encoded in a path, or use . for each")
 	}
 	steps, err := mesh.RegexSteps(expression)
 	if err != nil {
-		return fmt.Errorf("%w; use RE2 syntax", err)
+		return 0, fmt.Errorf("%w; use RE2 syntax", err)
 	}
 	if err := checkEscapes(expression); err != nil {
-		return err
+		return 0, err
 	}
 	if steps > maxRegexProgram {
-		return fmt.Errorf("the expression takes %d steps, more than %d; use fewer repetitions", steps, maxRegexProgram)
+		return 0, fmt.Errorf("the expression takes %d steps, more than %d; use fewer repetitions", steps, maxRegexProgram)
 	}
-	return nil
+	return steps, nil
 }
 
 // checkEscapes rejects code points above one byte, and class names unknown to RE2.

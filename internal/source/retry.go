@@ -1,7 +1,6 @@
 package source
 
 import (
-	"math"
 	"slices"
 	"strings"
 
@@ -10,7 +9,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-const defaultRetries = 1
+const (
+	defaultRetries = 1
+	// maxRetries bounds what one failing request can cost a service.
+	maxRetries = 100
+)
 
 // retryRule returns nil for a rule that retries nothing.
 func retryRule(obj *policy.Retry, n *notes) mesh.Digester {
@@ -50,8 +53,8 @@ func (n *notes) retry(path string, declared *policy.RetryPolicy) mesh.Retry {
 		Backoff:  n.duration(path+".retryBackoffBaseInterval", deref(declared.RetryBackoffBaseInterval, "")),
 	}
 	if number := declared.NumRetries; number != nil {
-		if *number < 0 || *number > math.MaxUint32 {
-			n.add(ReasonInvalid, path+".numRetries", "%d is not a number of retries, %d is used; use 0 or more", *number, defaultRetries)
+		if *number < 0 || *number > maxRetries {
+			n.add(ReasonInvalid, path+".numRetries", "%d is not a number of retries, %d is used; use 0 to %d", *number, defaultRetries, maxRetries)
 		} else {
 			retry.Attempts = uint32(*number)
 		}

@@ -14,11 +14,12 @@ import (
 
 // httpRoute returns nil for a route without a service as parent: it is for a gateway, and
 // not the mesh's concern.
-func httpRoute(obj *gateway.HTTPRoute, n *notes) mesh.Digester {
+func httpRoute(obj *HTTPRoute, n *notes) mesh.Digester {
 	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Kind: fact.HTTPRoute}
-	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs); len(route.Parents) == 0 {
+	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs, &obj.later); len(route.Parents) == 0 {
 		return nil
 	}
+	n.checkFields(&obj.later)
 	n.ignoredHostnames(obj.Spec.Hostnames)
 	for i := range obj.Spec.Rules {
 		from, path := &obj.Spec.Rules[i], index("spec.rules", i)
@@ -30,26 +31,30 @@ func httpRoute(obj *gateway.HTTPRoute, n *notes) mesh.Digester {
 			rule.Backends = append(rule.Backends, n.routeBackend(at, obj.Namespace, b.BackendRef, b.Filters, answered500))
 		}
 		for k := range from.Matches {
-			if match, ok := n.httpRouteMatch(index(path+".matches", k), &from.Matches[k]); ok {
+			at := index(path+".matches", k)
+			if match, ok := n.httpRouteMatch(at, &from.Matches[k]); n.checkMatch(&obj.later, at) && ok {
 				rule.Matches = append(rule.Matches, match)
 			}
 		}
 		if len(from.Matches) == 0 {
 			rule.Matches = []fact.RouteMatch{{Precedence: fact.Precedence{0, 1}}}
 		}
-		n.checkRule(path, &rule)
-		n.ruleSession(path+".sessionPersistence", from.SessionPersistence, &rule)
+		n.checkRule(path, route, &rule)
+		finishRedirect(&rule)
+		n.checkRuleFields(&obj.later, path, &rule)
+		n.ruleSession(path+".sessionPersistence", from.SessionPersistence, obj.later.sessions[i], &rule)
 		route.Rules = append(route.Rules, rule)
 	}
 	return mesh.Seal(route)
 }
 
 // grpcRoute returns nil for a route without a service as parent.
-func grpcRoute(obj *gateway.GRPCRoute, n *notes) mesh.Digester {
+func grpcRoute(obj *GRPCRoute, n *notes) mesh.Digester {
 	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Kind: fact.GRPCRoute}
-	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs); len(route.Parents) == 0 {
+	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs, &obj.later); len(route.Parents) == 0 {
 		return nil
 	}
+	n.checkFields(&obj.later)
 	n.ignoredHostnames(obj.Spec.Hostnames)
 	for i := range obj.Spec.Rules {
 		from, path := &obj.Spec.Rules[i], index("spec.rules", i)
@@ -60,15 +65,18 @@ func grpcRoute(obj *gateway.GRPCRoute, n *notes) mesh.Digester {
 			rule.Backends = append(rule.Backends, n.routeBackend(at, obj.Namespace, b.BackendRef, httpFilters(b.Filters), answered500))
 		}
 		for k := range from.Matches {
-			if match, ok := n.grpcRouteMatch(index(path+".matches", k), &from.Matches[k]); ok {
+			at := index(path+".matches", k)
+			if match, ok := n.grpcRouteMatch(at, &from.Matches[k]); n.checkMatch(&obj.later, at) && ok {
 				rule.Matches = append(rule.Matches, match)
 			}
 		}
 		if len(from.Matches) == 0 {
 			rule.Matches = []fact.RouteMatch{{}}
 		}
-		n.checkRule(path, &rule)
-		n.ruleSession(path+".sessionPersistence", from.SessionPersistence, &rule)
+		n.checkRule(path, route, &rule)
+		finishRedirect(&rule)
+		n.checkRuleFields(&obj.later, path, &rule)
+		n.ruleSession(path+".sessionPersistence", from.SessionPersistence, obj.later.sessions[i], &rule)
 		route.Rules = append(route.Rules, rule)
 	}
 	return mesh.Seal(route)
@@ -81,12 +89,27 @@ func (n *notes) ignoredHostnames(hostnames []gateway.Hostname) {
 }
 
 // checkRule marks a rule without an answer to its requests as unusable.
-func (n *notes) checkRule(path string, rule *fact.RouteRule) {
+func (n *notes) checkRule(path string, route *fact.Route, rule *fact.RouteRule) {
 	switch {
+	case rule.Name != "" && slices.ContainsFunc(route.Rules, func(r fact.RouteRule) bool { return r.Name == rule.Name }):
+		n.unusable(rule, fact.ReasonUnsupportedValue, path+".name", "another rule also has the name %q; use unique names", rule.Name)
 	case rule.Redirect != nil && (rule.Rewrite != nil || rule.CORS != nil || len(rule.Mirrors)+len(rule.Backends) > 0):
 		n.unusable(rule, fact.ReasonIncompatibleFilters, path+".filters", "a request that is redirected is neither rewritten nor sent to a backend or mirror, and browsers follow no redirect to another origin; remove the redirect, or the others")
+	case rule.Redirect != nil && changesHeader(rule.Response, "location"):
+		n.unusable(rule, fact.ReasonIncompatibleFilters, path+".filters", "the header location of a redirect is its target and cannot be changed; set the parts of requestRedirect")
 	case !rule.Unusable && changesPrefix(rule) && slices.ContainsFunc(rule.Matches, func(m fact.RouteMatch) bool { return m.Path.Exact+m.Path.Regex != "" }):
 		n.unusable(rule, fact.ReasonUnsupportedValue, path+".filters", "a prefix can only be replaced if all matches of the rule have a path prefix; use ReplaceFullPath")
+	}
+}
+
+func changesHeader(c mesh.HeaderChanges, name string) bool {
+	return slices.Contains(c.Remove, name) || slices.ContainsFunc(slices.Concat(c.Set, c.Add), func(h mesh.Header) bool { return h.Name == name })
+}
+
+// finishRedirect gives the redirect the changes of response headers.
+func finishRedirect(rule *fact.RouteRule) {
+	if rule.Redirect != nil && !rule.Response.IsZero() {
+		rule.Redirect.Response, rule.Response = rule.Response, mesh.HeaderChanges{}
 	}
 }
 
@@ -103,11 +126,18 @@ func (n *notes) unusable(rule *fact.RouteRule, reason, path, format string, args
 
 const kindService = "Service"
 
-// routeParents returns the parents that are services.
-func (n *notes) routeParents(namespace string, refs []gateway.ParentReference) []fact.RouteParent {
+// routeParents returns the parents that are services and have no unknown fields.
+func (n *notes) routeParents(namespace string, refs []gateway.ParentReference, later *laterFields) []fact.RouteParent {
 	var parents []fact.RouteParent
 	for i := range refs {
+		if isServiceWithoutGroup(refs[i]) {
+			n.add(fact.ReasonNoMatchingParent, index("spec.parentRefs", i), "without a group the parent is a Service of %s, which has no such kind, so the route has no effect there; add group: \"\"", gateway.GroupName)
+		}
 		if !isServiceParent(refs[i]) {
+			continue
+		}
+		if fields := later.below(index("spec.parentRefs", i)); len(fields) > 0 {
+			n.add(fact.ReasonNoMatchingParent, index("spec.parentRefs", i), "%q is not known and may restrict the route, which has no effect there; correct its name, or remove it", fields[0])
 			continue
 		}
 		name := mesh.Name{Namespace: string(deref(refs[i].Namespace, gateway.Namespace(namespace))), Name: string(refs[i].Name)}
@@ -123,6 +153,12 @@ func (n *notes) routeParents(namespace string, refs []gateway.ParentReference) [
 
 func isServiceParent(ref gateway.ParentReference) bool {
 	return deref(ref.Group, gateway.GroupName) == "" && deref(ref.Kind, "Gateway") == kindService
+}
+
+// isServiceWithoutGroup reports whether the parent is meant to be a Service, as in examples of
+// Gateway API's documents, but has the API group of gateways, which is the default.
+func isServiceWithoutGroup(ref gateway.ParentReference) bool {
+	return deref(ref.Group, gateway.GroupName) == gateway.GroupName && deref(ref.Kind, "Gateway") == kindService
 }
 
 // answered500 is the outcome of a backend of a request that can't be used.
@@ -161,13 +197,15 @@ func (n *notes) httpRouteMatch(path string, from *gateway.HTTPRouteMatch) (fact.
 	ok := true
 	if p := from.Path; p != nil {
 		value := deref(p.Value, "/")
+		normal, isPath := routePath(value)
 		switch kind := deref(p.Type, gateway.PathMatchPathPrefix); {
-		case kind != gateway.PathMatchRegularExpression && !strings.HasPrefix(value, "/"):
-			ok = n.noMatch(path+".path.value", "%q is not a path", value)
+		case kind != gateway.PathMatchRegularExpression && !isPath:
+			ok = n.noMatch(path+".path.value", "%q is not a path; write one that begins with a slash and has neither a query nor empty or dot segments", value)
 		case kind == gateway.PathMatchExact:
-			match.Path = mesh.StringMatch{Exact: value}
+			match.Path = mesh.StringMatch{Exact: normal}
 			match.Precedence[0], match.Precedence[1] = 2, len(value)
 		case kind == gateway.PathMatchPathPrefix:
+			value = normal
 			// A trailing slash makes no difference.
 			if prefix := strings.TrimRight(value, "/"); prefix == "" {
 				match.Precedence[1] = len("/")
@@ -183,6 +221,9 @@ func (n *notes) httpRouteMatch(path string, from *gateway.HTTPRouteMatch) (fact.
 	} else {
 		match.Precedence[1] = len("/")
 	}
+	if from.Method != nil && !slices.Contains(methods, string(*from.Method)) {
+		ok = n.noMatch(path+".method", "%q is not one of the methods %s", string(*from.Method), strings.Join(methods, ", "))
+	}
 	if from.Method != nil {
 		match.Methods, match.Precedence[2] = []string{string(*from.Method)}, 1
 	}
@@ -197,6 +238,25 @@ func (n *notes) httpRouteMatch(path string, from *gateway.HTTPRouteMatch) (fact.
 	return match, ok
 }
 
+// routePath returns the form of a path in which requests are compared, and false for a path
+// that no request has in that form.
+func routePath(value string) (string, bool) {
+	normal, ok := mesh.NormalPath(value)
+	plain := !strings.Contains(value, "//") && !strings.Contains(strings.ToLower(value), "%2f") && !strings.ContainsFunc(value, func(c rune) bool {
+		return c <= ' ' || c > '~' || strings.ContainsRune("\"#<>?\\^`{|}", c)
+	})
+	dots := slices.ContainsFunc(strings.Split(strings.ReplaceAll(strings.ToLower(value), "%2e", "."), "/"), func(segment string) bool {
+		segment, _, _ = strings.Cut(segment, ";")
+		return segment == "." || segment == ".."
+	})
+	return normal, ok && plain && !dots
+}
+
+var (
+	grpcService = regexp.MustCompile(`^\.?[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*)*$`)
+	grpcMethod  = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9]*$`)
+)
+
 func (n *notes) grpcRouteMatch(path string, from *gateway.GRPCRouteMatch) (fact.RouteMatch, bool) {
 	var match fact.RouteMatch
 	ok := true
@@ -206,7 +266,17 @@ func (n *notes) grpcRouteMatch(path string, from *gateway.GRPCRouteMatch) (fact.
 		const any = "[^/]+"
 		switch kind := deref(m.Type, gateway.GRPCMethodMatchExact); {
 		case service == "" && method == "":
+		case kind == gateway.GRPCMethodMatchExact && service != "" && !grpcService.MatchString(service):
+			ok = n.noMatch(path+".method.service", "%q is not the name of a service", service)
+		case kind == gateway.GRPCMethodMatchExact && method != "" && !grpcMethod.MatchString(method):
+			ok = n.noMatch(path+".method.method", "%q is not the name of a method", method)
 		case kind == gateway.GRPCMethodMatchRegularExpression:
+			// Each must be complete by itself: ")|(" would end the parentheses around it.
+			for _, part := range []string{cmp.Or(service, any), cmp.Or(method, any)} {
+				if _, err := checkRegex(part); err != nil {
+					return match, n.noMatch(path+".method", "%q is not usable (%v)", part, err)
+				}
+			}
 			match.Path, ok = n.expression(path+".method", "/(?:"+cmp.Or(service, any)+")/(?:"+cmp.Or(method, any)+")")
 		case kind != gateway.GRPCMethodMatchExact:
 			ok = n.noMatch(path+".method.type", "%q is not a type of method match", string(kind))
@@ -234,7 +304,7 @@ func (n *notes) noMatch(path, format string, args ...any) bool {
 }
 
 func (n *notes) expression(path, expression string) (mesh.StringMatch, bool) {
-	match, err := wholeMatch(expression)
+	match, err := n.parseMatch(expression)
 	if err != nil {
 		return match, n.noMatch(path, "%q is not usable (%v)", expression, err)
 	}
@@ -258,6 +328,8 @@ func (n *notes) keyMatch(path, name, kind, value string, to *[]mesh.KeyMatch) bo
 		ok = n.noMatch(path+".type", "%q is not a type of match", kind)
 	case value == "":
 		ok = n.noMatch(path+".value", "there is no value")
+	case hasControl(value):
+		ok = n.noMatch(path+".value", "%q has control characters", value)
 	}
 	*to = append(*to, mesh.KeyMatch{Name: name, StringMatch: match})
 	return ok

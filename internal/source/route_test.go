@@ -189,7 +189,7 @@ func TestParents(t *testing.T) {
 		return gateway.ParentReference{Group: &group, Kind: &of, Name: gateway.ObjectName(name)}
 	}
 	other := gateway.RouteParentStatus{ParentRef: gateway.ParentReference{Name: "gw"}, ControllerName: "example.com/other"}
-	route := &gateway.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Generation: 3}}
+	route := &source.HTTPRoute{HTTPRoute: gateway.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Generation: 3}}}
 	route.Spec.ParentRefs = []gateway.ParentReference{{Name: "gw"}, service("cart"), service("gone")}
 	route.Status.Parents = []gateway.RouteParentStatus{other}
 	problem := func(reason, field string) mesh.Problem {
@@ -222,7 +222,7 @@ func TestParents(t *testing.T) {
 	}
 	const controller = "outrigger.openservicemesh.io/controller"
 	const unresolved = "ResolvedRefs=False BackendNotFound: spec.rules[0].backendRefs[0]: it is so"
-	const partial = "PartiallyInvalid=True UnsupportedValue: spec.rules[1].filters[0]: it is so"
+	const partial = "PartiallyInvalid=True UnsupportedValue: Dropped Rule: what follows matches nothing, or is answered with 500\nspec.rules[1].filters[0]: it is so"
 	want := [][]string{
 		{"cart", controller, "Accepted=True Accepted: spec.hostnames: it is so", unresolved, partial},
 		{"gone", controller, "Accepted=False NoMatchingParent: spec.parentRefs[2]: it is so", unresolved, partial},

@@ -52,7 +52,7 @@ func (n *notes) httpMatch(path string, m *specs.HTTPMatch) (mesh.HTTPMatch, bool
 const anything = ".*"
 
 func (n *notes) wholeMatch(path, expression string) (mesh.StringMatch, bool) {
-	match, err := wholeMatch(expression)
+	match, err := n.parseMatch(expression)
 	if err != nil {
 		n.add(ReasonInvalidRegex, path, "%q is not usable, so the match is ignored: %v", expression, err)
 	}
@@ -86,18 +86,20 @@ func (n *notes) headers(path string, list []map[string]string) ([]mesh.KeyMatch,
 	}), ok
 }
 
+// methods are the methods that routes and rules can name.
+var methods = []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}
+
 // methods returns nil for all methods, and false if none of the given ones is valid.
-func (n *notes) methods(path string, methods []specs.HTTPMethod) ([]string, bool) {
-	known := []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}
+func (n *notes) methods(path string, listed []specs.HTTPMethod) ([]string, bool) {
 	var names []string
-	for i, method := range methods {
-		if method != specs.HTTPMethodAll && !slices.Contains(known, string(method)) {
-			n.add(ReasonInvalid, index(path, i), "%q is not a method and is ignored; use *, or one of %s in capitals", string(method), strings.Join(known, ", "))
+	for i, method := range listed {
+		if method != specs.HTTPMethodAll && !slices.Contains(methods, string(method)) {
+			n.add(ReasonInvalid, index(path, i), "%q is not a method and is ignored; use *, or one of %s in capitals", string(method), strings.Join(methods, ", "))
 			continue
 		}
 		names = append(names, string(method))
 	}
-	if len(methods) > 0 && len(names) == 0 {
+	if len(listed) > 0 && len(names) == 0 {
 		n.add(ReasonMissing, path, "none of the methods is valid, so the match is ignored; correct them, or remove them all for any method")
 		return nil, false
 	}

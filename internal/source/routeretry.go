@@ -1,6 +1,7 @@
 package source
 
 import (
+	"regexp"
 	"slices"
 	"time"
 
@@ -20,6 +21,9 @@ func (n *notes) ruleLimits(path string, timeouts *gateway.HTTPRouteTimeouts, ret
 	if retry != nil {
 		rule.Retry = n.routeRetry(path+".retry", retry, deref(try, 0), rule)
 	}
+	if request != nil && try != nil && *request > 0 && *try > *request {
+		n.unusable(rule, fact.ReasonUnsupportedValue, path+".timeouts.backendRequest", "%s is longer than the timeout of the request, %s; shorten it", *try, *request)
+	}
 	rule.Timeout = request
 	if rule.Retry != nil && rule.Retry.Attempts > 0 {
 		return
@@ -36,21 +40,23 @@ func (n *notes) routeLimit(path string, value *gateway.Duration, rule *fact.Rout
 		return nil
 	}
 	d, err := time.ParseDuration(string(*value))
-	if err != nil || d < 0 {
-		n.unusable(rule, fact.ReasonUnsupportedValue, path, "%q is not a duration; write one such as 10s or 500ms", string(*value))
+	if err != nil || !routeDuration.MatchString(string(*value)) {
+		n.unusable(rule, fact.ReasonUnsupportedValue, path, "%q is not a duration; write one such as 10s or 1m500ms, in whole numbers", string(*value))
 		return nil
 	}
 	return &d
 }
 
+// routeDuration matches the durations of GEP-2257.
+var routeDuration = regexp.MustCompile(`^([0-9]{1,5}(h|m|s|ms)){1,4}$`)
+
 // routeRetry returns the retries of a request that no server has processed, or that has one
 // of the status codes. A limit on each try says that a request may be processed twice, so
 // then tries that fail later are repeated too.
 func (n *notes) routeRetry(path string, declared *gateway.HTTPRouteRetry, try time.Duration, rule *fact.RouteRule) *mesh.Retry {
-	const most = 100
 	attempts := deref(declared.Attempts, defaultRetries)
-	if attempts < 0 || attempts > most {
-		n.unusable(rule, fact.ReasonUnsupportedValue, path+".attempts", "%d is not a number of retries from 0 to %d", attempts, most)
+	if attempts < 0 || attempts > maxRetries {
+		n.unusable(rule, fact.ReasonUnsupportedValue, path+".attempts", "%d is not a number of retries from 0 to %d", attempts, maxRetries)
 		return nil
 	}
 	if attempts == 0 {

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,8 +12,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 )
 
-// ruleSession sets the rule's session persistence.
-func (n *notes) ruleSession(path string, from *gateway.SessionPersistence, rule *fact.RouteRule) {
+// ruleSession sets the rule's session persistence. Since Gateway API 1.7, later has the names.
+func (n *notes) ruleSession(path string, from *gateway.SessionPersistence, later laterSession, rule *fact.RouteRule) {
 	switch {
 	case from == nil:
 		return
@@ -20,25 +21,42 @@ func (n *notes) ruleSession(path string, from *gateway.SessionPersistence, rule 
 		n.add(ReasonNoEffect, path, "a request that is redirected reaches no endpoint, so there are no sessions; remove the field")
 		return
 	}
-	session := &fact.RouteSession{
-		Name:      deref(from.SessionName, ""),
-		Permanent: from.CookieConfig != nil && deref(from.CookieConfig.LifetimeType, gateway.SessionCookieLifetimeType) == gateway.PermanentCookieLifetimeType,
+	session, nameAt, cookieAt := &fact.RouteSession{Name: deref(from.SessionName, "")}, path+".sessionName", ""
+	if from.CookieConfig != nil {
+		cookieAt, session.Permanent = path+".cookieConfig", isPermanent(from.CookieConfig.LifetimeType)
+	}
+	if cookie := later.Cookie; cookie != nil {
+		cookieAt, session.Permanent = path+".cookie", isPermanent(cookie.LifetimeType)
+		session.Path = cmp.Or(cookie.Path, "/")
+		if !strings.HasPrefix(session.Path, "/") || strings.ContainsFunc(session.Path, func(c rune) bool { return c <= ' ' || c > '~' || c == ';' || c == ',' }) {
+			n.unusable(rule, fact.ReasonUnsupportedValue, path+".cookie.path", "%q is not the path of a cookie", session.Path)
+			session.Path = ""
+		}
+		if cookie.Name != "" {
+			session.Name, nameAt = cookie.Name, path+".cookie.name"
+		}
+	}
+	if later.Header != nil {
+		session.Name, nameAt = later.Header.Name, path+".header.name"
 	}
 	if lifetime := n.routeLimit(path+".absoluteTimeout", from.AbsoluteTimeout, rule); lifetime != nil {
 		session.Lifetime = *lifetime
 	}
 	switch kind := deref(from.Type, gateway.CookieBasedSessionPersistence); kind {
 	case gateway.CookieBasedSessionPersistence:
+		if later.Header != nil {
+			n.unusable(rule, fact.ReasonUnsupportedValue, path+".header", "a session with the type Cookie has no header; remove it, or set the type to Header")
+		}
 		if !cookieName.MatchString(session.Name) {
-			n.unusable(rule, fact.ReasonUnsupportedValue, path+".sessionName", "%q is not a name of a cookie", session.Name)
+			n.unusable(rule, fact.ReasonUnsupportedValue, nameAt, "%q is not a name of a cookie", session.Name)
 		}
 	case gateway.HeaderBasedSessionPersistence:
 		session.Header, session.Name = true, strings.ToLower(session.Name)
 		if session.Name != "" && (!isHeaderName(session.Name) || slices.Contains(reserved, session.Name)) {
-			n.unusable(rule, fact.ReasonUnsupportedValue, path+".sessionName", "%q is not a header that can name a session; choose one such as x-session", session.Name)
+			n.unusable(rule, fact.ReasonUnsupportedValue, nameAt, "%q is not a header that can name a session; choose one such as x-session", session.Name)
 		}
-		if from.CookieConfig != nil {
-			n.unusable(rule, fact.ReasonUnsupportedValue, path+".cookieConfig", "a session with the type Header has no cookie; remove it, or set the type to Cookie")
+		if cookieAt != "" {
+			n.unusable(rule, fact.ReasonUnsupportedValue, cookieAt, "a session with the type Header has no cookie; remove it, or set the type to Cookie")
 		}
 	default:
 		n.unusable(rule, fact.ReasonUnsupportedValue, path+".type", "%q is not a type of session persistence; use Cookie or Header", string(kind))
@@ -47,6 +65,10 @@ func (n *notes) ruleSession(path string, from *gateway.SessionPersistence, rule 
 		n.unusable(rule, fact.ReasonUnsupportedValue, path+".absoluteTimeout", "a permanent cookie needs an absoluteTimeout of at least 1s")
 	}
 	rule.Session = session
+}
+
+func isPermanent(lifetime *gateway.CookieLifetimeType) bool {
+	return deref(lifetime, gateway.SessionCookieLifetimeType) == gateway.PermanentCookieLifetimeType
 }
 
 // reserved are headers that can't carry a token.

@@ -36,6 +36,10 @@ func (n *notes) externalName(value string) string {
 		n.add(ReasonInvalid, "spec.externalName", "%q is not a DNS name, so the service has no target; write a name such as api.example.com", value)
 		return ""
 	}
+	if isLocalName(name) {
+		n.add(ReasonInvalid, "spec.externalName", "%q is an address of the caller's own host or link, so the service has no target; write a name such as api.example.com", value)
+		return ""
+	}
 	return name
 }
 

@@ -13,7 +13,7 @@ import (
 // tlsRoute returns nil for a route without a service as parent.
 func tlsRoute(obj *gateway.TLSRoute, n *notes) mesh.Digester {
 	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Kind: fact.TLSRoute}
-	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs); len(route.Parents) == 0 {
+	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs, new(laterFields)); len(route.Parents) == 0 {
 		return nil
 	}
 	for i, hostname := range obj.Spec.Hostnames {
@@ -33,7 +33,7 @@ func tlsRoute(obj *gateway.TLSRoute, n *notes) mesh.Digester {
 // gatewayTCPRoute returns nil for a route without a service as parent.
 func gatewayTCPRoute(obj *gateway.TCPRoute, n *notes) mesh.Digester {
 	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Kind: fact.TCPRoute}
-	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs); len(route.Parents) == 0 {
+	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs, new(laterFields)); len(route.Parents) == 0 {
 		return nil
 	}
 	for i, rule := range obj.Spec.Rules {

@@ -275,7 +275,7 @@ func TestLoadProblems(t *testing.T) {
 		{"another kind of Gateway API", cart + "---\napiVersion: gateway.networking.k8s.io/v1\nkind: UDPRoute\nmetadata: {name: a}\n", []string{
 			"UDPRoute a: UnknownKind: DIR/all.yaml:5: UDPRoute of gateway.networking.k8s.io is not supported and has no effect; for traffic within the mesh, use the routes of Services (docs/gateway-api.md) and TrafficTarget; if it is for a gateway controller, move it to another folder"}},
 		{"an unknown field of ours", cart + "---\napiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: a}\nspec: {service: cart, backend: []}\n", []string{
-			`TrafficSplit default/a: NoEffect: DIR/all.yaml:5: unknown field "spec.backend"; correct or remove it`}},
+			`TrafficSplit default/a: Unreadable: DIR/all.yaml:5: strict decoding error: unknown field "spec.backend"; correct or remove it, until then the object is ignored`}},
 		{"an unknown field of Kubernetes'", cart + "spec: {novelty: true}\n", nil},
 		{"twice", cart + "---\n" + cart + "---\n" + strings.Replace(cart, "shop", "other", 1), []string{
 			"Service shop/cart: Duplicate: DIR/all.yaml:5: ignored, because Service shop/cart in DIR/all.yaml:1 is used; remove one of the two"}},

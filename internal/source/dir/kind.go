@@ -21,6 +21,9 @@ type kind struct {
 	// ours is true for the mesh's own kinds and false for those of Kubernetes and Gateway
 	// API.
 	ours bool
+	// grants is true for kinds whose objects may allow or route more without a field that is
+	// unknown here because it is misspelt.
+	grants bool
 }
 
 // codec decodes JSON to typed objects.
@@ -56,7 +59,11 @@ func newCodec(table []source.Kind) *codec {
 	}
 	for _, k := range table {
 		k.AddToScheme(scheme)
-		kinds[k.GroupKind()] = kind{versions: k.Versions, namespaced: k.Scope() == meta.RESTScopeNamespace, ours: k.Role == source.Policy || k.Role == source.Configuration}
+		kinds[k.GroupKind()] = kind{
+			versions: k.Versions, namespaced: k.Scope() == meta.RESTScopeNamespace,
+			ours:   k.Role == source.Policy || k.Role == source.Configuration,
+			grants: k.Role == source.Policy && k.Kind != "Retry" && k.Kind != "UpstreamTrafficSetting",
+		}
 	}
 	return &codec{kinds, json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Strict: true})}
 }

@@ -185,6 +185,11 @@ func (p *parser) object(fields map[string]json.RawMessage, h head, where string)
 		p.file.fail(p.refOf(h), "%s: %s", where, readable(cmp.Or(err, fmt.Errorf("%T is not an object", decoded))))
 		return
 	}
+	if isUnknown && kind.grants {
+		// kubectl refuses such an object, and without the field it could allow more.
+		p.file.fail(p.refOf(h), "%s: %s; correct or remove it, until then the object is ignored", where, plain(unknown))
+		return
+	}
 	// Kubernetes' own kinds may have newer fields that are unknown here.
 	if isUnknown && kind.ours {
 		for _, err := range unknown.Errors() {

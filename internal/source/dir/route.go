@@ -9,6 +9,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gateway "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
 // What the CRDs of Gateway API's routes refuse although the mesh could read it. In a cluster the
@@ -31,12 +33,12 @@ var (
 func refusals(obj client.Object) []string {
 	c := &checker{names: make(map[gateway.SectionName]bool)}
 	switch route := obj.(type) {
-	case *gateway.HTTPRoute:
+	case *source.HTTPRoute:
 		c.most("spec.rules", len(route.Spec.Rules), mostRules)
 		for i := range route.Spec.Rules {
 			c.httpRule(fmt.Sprintf("spec.rules[%d]", i), &route.Spec.Rules[i])
 		}
-	case *gateway.GRPCRoute:
+	case *source.GRPCRoute:
 		c.most("spec.rules", len(route.Spec.Rules), mostRules)
 		for i := range route.Spec.Rules {
 			rule, path := &route.Spec.Rules[i], fmt.Sprintf("spec.rules[%d]", i)
