@@ -45,9 +45,17 @@ func (g *grant) requests(port uint16, protocol mesh.Protocol) []mesh.HTTPMatch {
 	return nil
 }
 
+// allows reports whether a rule allows the source something.
 func (g *grants) allows(source fact.ServiceAccount) bool {
 	_, ok := slices.BinarySearchFunc(g.sources, source, fact.ServiceAccount.Compare)
 	return ok
+}
+
+// allowsAt reports whether a rule allows the source something at a port.
+func (g *grants) allowsAt(source fact.ServiceAccount, port uint16, protocol mesh.Protocol) bool {
+	return g.allows(source) && slices.ContainsFunc(g.List, func(rule grant) bool {
+		return slices.Contains(rule.Sources, source) && len(rule.requests(port, protocol)) > 0
+	})
 }
 
 func (j *join) makeGrants(r *graph.Reader, account fact.ServiceAccount) *grants {

@@ -47,12 +47,17 @@ type peer struct {
 	// known reports that the workload exists, and hasSidecar that it has one, with or
 	// without mesh TLS.
 	known, hasSidecar bool
+	// ended reports that its containers have ended. Its address may be another's by now.
+	ended bool
 	// addresses are the workload's own, at most one of each family.
 	addresses [2]netip.Addr
 }
 
 func (j *join) peer(r *graph.Reader, key mesh.Name) peer {
 	w, ok := j.workloads.Get(r, key)
+	if ok && w.Ended {
+		return peer{known: true, ended: true}
+	}
 	if !ok || w.Class == "" || !j.member(r, w.Namespace) {
 		return peer{known: ok}
 	}
@@ -134,6 +139,9 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 			p = j.peers.Get(r, workloadOf(e.Endpoint))
 		}
 		switch {
+		case p.ended:
+			// Its EndpointSlice lags behind.
+			continue
 		case p.hasSidecar:
 			// The author of a slice can claim any address for a workload.
 			e.Addresses = slices.DeleteFunc(e.Addresses, func(a netip.Addr) bool { return !slices.Contains(p.addresses[:], a) })
@@ -279,21 +287,38 @@ type filter struct {
 func (j *join) makeFiltered(r *graph.Reader, f filter) *backends {
 	all := j.backends.Get(r, f.port)
 	settings := j.mustSettings(r)
-	denied := map[string]bool{}
-	allowed := 0
+	byName := map[string]*grants{}
 	for _, account := range all.accounts {
-		if j.grants.Get(r, account).allows(f.source) {
-			allowed++
-		} else {
-			denied[identityOf(settings, account).DNSName()] = true
+		byName[identityOf(settings, account).DNSName()] = j.grants.Get(r, account)
+	}
+	// Endpoints in plaintext have no rules.
+	type place struct {
+		serverName string
+		port       uint16
+	}
+	denied := map[place]bool{}
+	anyAllowed, anyDenied, isNamed := false, false, map[string]bool{}
+	for _, b := range all.list {
+		for _, e := range b.Endpoints {
+			at := place{e.ServerName, e.Port}
+			if _, known := denied[at]; !known {
+				rules := byName[e.ServerName]
+				denied[at] = rules != nil && !rules.allowsAt(f.source, e.Port, b.Protocol)
+				anyAllowed = anyAllowed || rules != nil && !denied[at]
+			}
+			isNamed[e.ServerName] = true
+			anyDenied = anyDenied || denied[at]
 		}
 	}
-	if allowed == 0 || len(denied) == 0 {
+	for name, rules := range byName {
+		anyAllowed = anyAllowed || !isNamed[name] && rules.allows(f.source)
+	}
+	if !anyAllowed || !anyDenied {
 		return all
 	}
 	some := &backends{accounts: all.accounts, outside: all.outside}
 	for _, b := range all.list {
-		kept := slices.DeleteFunc(slices.Clone(b.Endpoints), func(e mesh.Endpoint) bool { return denied[e.ServerName] })
+		kept := slices.DeleteFunc(slices.Clone(b.Endpoints), func(e mesh.Endpoint) bool { return denied[place{e.ServerName, e.Port}] })
 		if len(kept) == len(b.Endpoints) {
 			some.list = append(some.list, b)
 			continue

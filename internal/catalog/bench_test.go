@@ -92,7 +92,8 @@ func policiesOf(services int) []fact.Fact {
 func almostAll(string) []mesh.Feature { return mesh.Features()[1:] }
 
 // builtCity returns a city with or without policies, and a function that adds or removes one
-// endpoint of the first service. With oneProxy all other pods have ended.
+// endpoint of the first service. With oneProxy all other pods have no sidecar, and are called as
+// what is outside the mesh.
 func builtCity(services int, policies, oneProxy bool) (*join, func()) {
 	facts, flip := city(services, !policies)
 	if policies {
@@ -101,10 +102,8 @@ func builtCity(services int, policies, oneProxy bool) (*join, func()) {
 	}
 	j := newJoin(Options{Features: almostAll})
 	for _, f := range facts {
-		if w, ok := f.Content.(*fact.Workload); ok && oneProxy && f.Object.Name != "svc-0-0" {
-			ended := *w
-			ended.Ended = true
-			f.Content = mesh.Seal(&ended)
+		if oneProxy && f.Object.Name != "svc-0-0" {
+			f = withoutProxy(f)
 		}
 		j.set(f)
 	}
@@ -171,4 +170,20 @@ func BenchmarkEndpointChange(b *testing.B) {
 			})
 		}
 	}
+}
+
+// withoutProxy returns the fact of a pod without a sidecar, and of settings that let others call
+// it. Other facts stay as they are.
+func withoutProxy(f fact.Fact) fact.Fact {
+	switch content := f.Content.(type) {
+	case *fact.Workload:
+		bare := *content
+		bare.Sealed, bare.Class = mesh.Sealed{}, ""
+		f.Content = mesh.Seal(&bare)
+	case *mesh.Settings:
+		open := *content
+		open.Sealed, open.Egress = mesh.Sealed{}, true
+		f.Content = mesh.Seal(&open)
+	}
+	return f
 }

@@ -261,6 +261,36 @@ func TestPods(t *testing.T) {
 				pod/shop/job-4:9091 = [10.1.0.9]:9091/job.shop.sa.td`,
 		},
 		{
+			name: "a pod that has ended is not called while its slice lags",
+			facts: [][]fact.Fact{list(
+				settings(permissive, func(s *mesh.Settings) { s.Egress = true }),
+				pod("shop/cart-1", "cart", "10.1.0.2", func(w *fact.Workload) { w.Ended = true }),
+				pod("shop/cart-2", "cart", "10.1.0.3"),
+				service("shop/cart", "10.96.0.2", web), slice("shop/cart", []fact.PortSpec{web}, ready("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.3")),
+			)},
+			outbound: `
+				shop/cart:80 http at [10.96.0.2]:80
+				  any -> shop/cart:80*1
+				shop/cart:80 = [10.1.0.3]:8080/cart.shop.sa.td`,
+		},
+		{
+			name: "only endpoints that allow the port and its protocol",
+			facts: [][]fact.Fact{list(
+				settings(), pod("shop/one-1", "one", "10.1.0.2"), pod("shop/two-1", "two", "10.1.0.3"),
+				service("shop/db", "10.96.0.2", port(80, 8080, mesh.HTTP), port(5432, 9090, mesh.TCP)),
+				slice("shop/db", []fact.PortSpec{port(80, 8080, mesh.HTTP), port(5432, 9090, mesh.TCP)}, ready("one-1", "10.1.0.2"), ready("two-1", "10.1.0.3")),
+				tcpRoute("shop/db", 9090), routes("shop/g", "/"),
+				allow("shop/one", "shop/one", []string{"shop/web"}, "TCPRoute/db"), allow("shop/two", "shop/two", []string{"shop/web"}, "HTTPRouteGroup/g"),
+			)},
+			outbound: `
+				shop/db:5432 tcp at [10.96.0.2]:5432
+				  -> shop/db:5432*1
+				shop/db:80 http at [10.96.0.2]:80
+				  any -> shop/db:80*1
+				shop/db:5432 = [10.1.0.2]:9090/one.shop.sa.td
+				shop/db:80 = [10.1.0.3]:8080/two.shop.sa.td`,
+		},
+		{
 			name: "named target ports are each pod's own",
 			pod:  "shop/cart-2",
 			facts: [][]fact.Fact{list(

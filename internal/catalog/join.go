@@ -174,7 +174,9 @@ func newJoin(options Options) *join {
 	j.splits = input(j, "TrafficSplit", j.inspectSplit, j.checkSplitFeatures)
 	for _, kind := range fact.RouteKinds() {
 		full := mesh.ObjectRef{APIVersion: gatewayVersion, Kind: string(kind)}.FullKind()
-		j.routes = append(j.routes, newRouteInput(input(j, full, j.inspectRoute, j.checkRouteFeatures)))
+		in := input(j, full, j.inspectRoute, j.checkRouteFeatures)
+		j.routes = append(j.routes, newRouteInput(in))
+		j.inspectOutsiders(full, in)
 	}
 	j.referenceGrants = input[*fact.ReferenceGrant](j, "ReferenceGrant")
 	j.egresses = input(j, "Egress", j.inspectEgress, j.checkEgressFeatures)

@@ -6,25 +6,19 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/drivers/envoy"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
-	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// lonely returns a joined city in which all pods have ended, the facts that one of them runs and
-// that it has ended, and the city's function flip.
+// lonely returns a joined city in which no pod has a sidecar, the facts that one of them has one
+// and that it has none, and the city's function flip.
 func lonely(services int) (joined *join, come, gone fact.Fact, flip func(bool) fact.Fact) {
 	facts, flip := city(services, true)
 	joined = newJoin(Options{})
 	for _, f := range facts {
-		if w, ok := f.Content.(*fact.Workload); ok {
-			ended := *w
-			ended.Ended = true
-			if w.Name.Name == "svc-0-0" {
-				come = f
-				gone = fact.Fact{Object: f.Object, Content: mesh.Seal(&ended)}
-			}
-			f.Content = mesh.Seal(&ended)
+		bare := withoutProxy(f)
+		if w, ok := f.Content.(*fact.Workload); ok && w.Name.Name == "svc-0-0" {
+			come, gone = f, bare
 		}
-		joined.set(f)
+		joined.set(bare)
 	}
 	joined.snapshot()
 	return joined, come, gone, flip

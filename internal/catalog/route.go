@@ -270,7 +270,7 @@ func (j *join) routeBackend(r *graph.Reader, route *fact.Route, parent mesh.Name
 	case !ok:
 		return refuse(fact.ReasonBackendNotFound, "Service %s has no port %d; correct it", b.Service, b.Port)
 	case svc.Headless || svc.ExternalName != "":
-		return refuse(fact.ReasonUnsupportedValue, "Service %s has no cluster IP; give it one", b.Service)
+		return refuse(fact.ReasonUnsupportedBackend, "Service %s has no cluster IP; give it one", b.Service)
 	case spec.Protocol.IsHTTP() != route.Kind.IsHTTP():
 		return refuse(fact.ReasonUnsupportedProtocol, "port %d of Service %s has the protocol %s; set its appProtocol to %s", b.Port, b.Service, spec.Protocol, protocolsFor(route.Kind))
 	}
@@ -314,6 +314,26 @@ func (j *join) inspectRoute(r *graph.Reader, route *fact.Route, f *fault) {
 					f.once(why.reason, fmt.Sprintf("spec.rules[%d].filters[%d].requestMirror.backendRef", rule.Index, m.Filter), "%s; until then nothing is mirrored to it", why.message)
 				}
 			}
+		}
+	}
+}
+
+// inspectOutsiders also inspects the routes of a kind whose namespaces are outside the mesh.
+func (j *join) inspectOutsiders(kind string, in *graph.Input[mesh.Name, *fact.Route]) {
+	inspect := j.inspectors[kind]
+	j.inspectors[kind] = func(r *graph.Reader, name mesh.Name, f *fault) {
+		inspect(r, name, f)
+		if route, ok := in.Get(r, name); ok && !j.member(r, name.Namespace) {
+			j.inspectOutsider(r, route, f)
+		}
+	}
+}
+
+// inspectOutsider reports a route of a namespace outside the mesh whose parent is in the mesh.
+func (j *join) inspectOutsider(r *graph.Reader, route *fact.Route, f *fault) {
+	for _, parent := range route.Parents {
+		if j.member(r, parent.Service.Namespace) {
+			f.add(fact.ReasonNoMatchingParent, fmt.Sprintf("spec.parentRefs[%d]", parent.Index), "namespace %q is not in the mesh, so its route has no effect; label the namespace with openservicemesh.io/monitored-by, or move the route", route.Namespace)
 		}
 	}
 }
