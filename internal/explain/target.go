@@ -71,7 +71,7 @@ func (x *inquiry) callService(c caller, service *fact.Service, to Target) {
 		c = x.redirect(c, netip.AddrPortFrom(service.Addresses[0], port.Port))
 	}
 	if c.view == nil {
-		x.callBehind(c, at, fmt.Sprintf("%s: without a sidecar, the request goes to one of its endpoints in plaintext", at))
+		x.callBehind(c, at, fmt.Sprintf("%s: %s", at, WithoutSidecar))
 		return
 	}
 	destinations := destinationsOf(c.view.Outbound, at)
@@ -222,6 +222,12 @@ func (x *inquiry) callsBehind(c caller, at mesh.ServicePort) []arrival {
 	return calls
 }
 
+// Steps with these texts are taken by Kubernetes on the caller's node, not by a sidecar.
+const (
+	WithoutSidecar = "without a sidecar, the request goes to one of its endpoints in plaintext"
+	ByKubernetes   = "Kubernetes routes the connection to one of its endpoints, in plaintext"
+)
+
 // callUnknown calls a service that is not among the sidecar's destinations.
 func (x *inquiry) callUnknown(c caller, service *fact.Service, at mesh.ServicePort) {
 	views, ports := x.behind(at)
@@ -256,7 +262,7 @@ func (x *inquiry) callUnknown(c caller, service *fact.Service, at mesh.ServicePo
 		return
 	}
 	if x.mayLeave(c, mesh.Departure{To: address, Request: &x.request}, fmt.Sprintf("the address of %s", service.Name)) {
-		x.callBehind(c, at, "Kubernetes routes the connection to one of its endpoints, in plaintext")
+		x.callBehind(c, at, ByKubernetes)
 	}
 }
 
