@@ -42,7 +42,8 @@ func headerLines(rule syntax.Text, isRequest bool, c mesh.HeaderChanges) []synta
 	}
 	for _, h := range c.Add {
 		count, ok := syntax.Fetch("req.fhdr_cnt({})", syntax.Name(h.Name)).Word()
-		if !isRequest || h.Name == "cookie" || !ok {
+		_, valid := syntax.Value(h.Value).Word()
+		if !isRequest || h.Name == "cookie" || !ok || !valid {
 			change(add, h.Name, syntax.Value(h.Value), syntax.Text{})
 			continue
 		}
@@ -127,7 +128,8 @@ func asked(value string, all syntax.Text) syntax.Text {
 	if word, ok := syntax.Value(value).Word(); ok {
 		return word
 	}
-	return syntax.Literal("''")
+	nothing, _ := syntax.Value("").Word()
+	return nothing
 }
 
 // withFormat returns a rule with a format.
