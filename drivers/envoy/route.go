@@ -180,7 +180,11 @@ func writeRoute(e *encoder, d *mesh.Destination, r *mesh.Route) {
 	backends := weighted(r.Backends)
 	switch {
 	case r.Redirect != nil:
-		e.part(&routev3.Route{Action: redirect(r, d.Port)})
+		changes := r.Redirect.Response
+		e.part(&routev3.Route{
+			Action:               redirect(r, d.Port),
+			ResponseHeadersToAdd: responseHeaders(changes), ResponseHeadersToRemove: changes.Remove,
+		})
 		return
 	case len(backends) == 0:
 		e.constant(noBackend)

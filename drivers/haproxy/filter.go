@@ -173,7 +173,7 @@ func (d *document) redirect(of *mesh.Destination, r *mesh.Route) syntax.Text {
 		path = syntax.Constant("%[path]")
 	}
 	location := syntax.Value(cmp.Or(to.Scheme, "http")).Then(syntax.Constant("://"), host, path)
-	out := redirection{Status: to.Status}
+	out := redirection{Status: to.Status, Changes: headerLines(syntax.Literal("http-after-response"), false, to.Response)}
 	var ok bool
 	if out.Location, ok = location.Word(); !ok {
 		return unresolved
@@ -181,15 +181,17 @@ func (d *document) redirect(of *mesh.Destination, r *mesh.Route) syntax.Text {
 	if out.WithQuery, ok = location.Then(syntax.Constant("?%[query]")).Word(); !ok {
 		return unresolved
 	}
-	name := syntax.Fill("redirect_{}", syntax.Section(mesh.DigestOf([]string{out.Location.String(), syntax.Number(to.Status).String()}).String()[:16]))
+	name := syntax.Fill("redirect_{}", syntax.Section(mesh.DigestOf([]string{out.Location.String(), syntax.Number(to.Status).String(), syntax.Join("\n", out.Changes...).String()}).String()[:16]))
 	d.Redirects[name] = out
 	return name
 }
 
 // redirection is a target that answers requests with another URL, with and without the query.
+// Changes are lines that change the answer's headers.
 type redirection struct {
 	Location, WithQuery syntax.Text
 	Status              uint16
+	Changes             []syntax.Text
 }
 
 // limitLines returns the lines that add the headers of a limit to its answers.

@@ -38,7 +38,7 @@ func route(x *compiler, r mesh.Route, port uint16) routeDocument {
 	}
 	if to := r.Redirect; to != nil {
 		out.Redirect = &redirectDocument{
-			Scheme: cmp.Or(to.Scheme, "http"), Host: to.Host, Port: to.PortFor(port), Path: pathChange(to.Path), Status: to.Status,
+			Scheme: cmp.Or(to.Scheme, "http"), Host: to.Host, Port: to.PortFor(port), Path: pathChange(to.Path), Status: to.Status, Response: to.Response,
 		}
 	}
 	if s := r.Session; s != nil {

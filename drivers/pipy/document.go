@@ -247,6 +247,8 @@ type redirectDocument struct {
 	Port   uint16        `json:"port,omitempty"`
 	Path   *pathDocument `json:"path,omitempty"`
 	Status uint16        `json:"status"`
+	// Response changes the headers of the redirect.
+	Response mesh.HeaderChanges `json:"response,omitzero"`
 }
 
 // corsDocument is a mesh.CORS.

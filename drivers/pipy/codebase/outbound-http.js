@@ -177,7 +177,11 @@ function within(connection, exchange, destination, asked) {
   if (!found) return refuse(exchange, 404, '', 'route_not_found', 'NR')
   var head = exchange.head
   var prefix = found.match.path?.prefix || ''
-  if (found.redirect) return answer(exchange, found.redirect.status, { location: locationOf(head, found.redirect, prefix) })
+  if (found.redirect) {
+    var headers = { location: locationOf(head, found.redirect, prefix) }
+    changeHeaders(headers, found.redirect.response)
+    return answer(exchange, found.redirect.status, headers)
+  }
   if (found.cors) {
     exchange.cors = found.cors
     exchange.origin = matches({ headers: [found.cors.origin] }, asked) ? head.headers.origin : ''

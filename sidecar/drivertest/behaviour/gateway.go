@@ -16,7 +16,7 @@ var gateway = []Row{
 	{"HTTPRoute: weights", "Requests are distributed by weight, and the share of a backend that does not exist gets 500.", ofEvery, testHTTPRouteWeights},
 	{"HTTPRoute: headers", "A rule and its backends set, add and remove headers of requests and responses.", ofClient(mesh.FeatureHeaderChanges), testHTTPRouteHeaders},
 	{"HTTPRoute: rewrites", "The server sees the rewritten host and path, and the query as it was.", ofClient(mesh.FeatureRewrites), testHTTPRouteRewrites},
-	{"HTTPRoute: redirects", "Redirects are answered without asking the server, with the whole Location.", ofClient(mesh.FeatureRedirects), testHTTPRouteRedirects},
+	{"HTTPRoute: redirects", "Redirects are answered without asking the server, with the whole Location and the headers of the rule.", ofClient(mesh.FeatureRedirects), testHTTPRouteRedirects},
 	{"HTTPRoute: CORS", "Preflight requests are answered without asking the server, and answers have the headers of the filter, both for the allowed origins only.", ofClient(mesh.FeatureCORS), testCORS},
 	{"HTTPRoute: mirrors", "A share of the requests is copied to another service, with their headers and bodies; the client gets the backend's answers only.", ofClient(mesh.FeatureMirrors), testMirrors},
 	{"HTTPRoute: timeout", "A request that takes longer than the rule's timeout gets 504.", ofClient(mesh.FeatureTimeouts), testHTTPRouteTimeout},
@@ -220,7 +220,9 @@ func testHTTPRouteRedirects(t *testing.T, w *testMesh) {
   - matches: [{path: {value: /strip}}]
     filters: [{type: RequestRedirect, requestRedirect: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /}}}]
   - matches: [{path: {value: /full}}]
-    filters: [{type: RequestRedirect, requestRedirect: {statusCode: 303, path: {type: ReplaceFullPath, replaceFullPath: /all}}}]
+    filters:
+    - {type: RequestRedirect, requestRedirect: {statusCode: 303, path: {type: ReplaceFullPath, replaceFullPath: /all}}}
+    - {type: ResponseHeaderModifier, responseHeaderModifier: {set: [{name: Strict-Transport-Security, value: max-age=60}], add: [{name: X-Moved, value: "by 'route' 100%"}]}}
   - backendRefs: [{name: cart-v1, port: 80}]
 `))
 	for path, want := range map[string]string{
@@ -240,6 +242,12 @@ func testHTTPRouteRedirects(t *testing.T, w *testMesh) {
 			return nil
 		})
 	}
+	w.ask(t, "users/web", request{url: shopCart + "/full", host: "cart.shop"}, func(r reply) error {
+		if moved, security := r.Header.Get("X-Moved"), r.Header.Get("Strict-Transport-Security"); moved != "by 'route' 100%" || security != "max-age=60" {
+			return fmt.Errorf("the redirect has the headers %q and %q of the route", moved, security)
+		}
+		return nil
+	})
 	w.allFrom(t, "users/web", request{url: cart}, "cart-v1")
 }
 
