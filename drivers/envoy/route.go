@@ -139,17 +139,16 @@ func (e *encoder) accepted(r *mesh.Route, m mesh.HTTPMatch, fields func(own *enc
 
 // canChange reports whether Envoy can make the route's changes of headers.
 func canChange(r *mesh.Route) bool {
-	valid := func(headers []mesh.Header) bool {
-		return !slices.ContainsFunc(headers, func(h mesh.Header) bool { return !isToken(h.Name) || h.Name == "host" || !isText(h.Value) })
+	if r.Redirect != nil && !canChangeHeaders(r.Redirect.Response) {
+		return false
 	}
-	for _, b := range r.Backends {
-		for _, c := range []mesh.HeaderChanges{b.Request, b.Response} {
-			if !valid(c.Set) || !valid(c.Add) || slices.ContainsFunc(c.Remove, func(name string) bool { return !isToken(name) || name == "host" }) {
-				return false
-			}
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.Backends, func(b mesh.WeightedBackend) bool { return !canChangeHeaders(b.Request) || !canChangeHeaders(b.Response) })
+}
+
+func canChangeHeaders(c mesh.HeaderChanges) bool {
+	isWrong := func(h mesh.Header) bool { return !isToken(h.Name) || h.Name == "host" || !isText(h.Value) }
+	return !slices.ContainsFunc(c.Set, isWrong) && !slices.ContainsFunc(c.Add, isWrong) &&
+		!slices.ContainsFunc(c.Remove, func(name string) bool { return isWrong(mesh.Header{Name: name}) })
 }
 
 // routeSize is the typical size of a route in bytes.

@@ -40,7 +40,7 @@ func TestAgentSpec(t *testing.T) {
 			got.Files = nil
 			if diff := cmp.Diff(agentspec.Spec{
 				Command: []string{
-					"pipy", "--threads=${OUTRIGGER_CONCURRENCY}", "--reuse-port", "--no-reload", "--no-graph", "--log-level=" + want, "/run/outrigger/repo/main.js",
+					"pipy", "--threads=${OUTRIGGER_CONCURRENCY}", "--reuse-port", "--no-reload", "--no-graph", "--log-local=stdout", "--log-level=" + want, "/run/outrigger/repo/main.js",
 				},
 				Env: []agentspec.EnvVar{{Name: "OPENSSL_CONF", Value: "/run/outrigger/openssl.cnf"}},
 				Mirror: &agentspec.Mirror{
