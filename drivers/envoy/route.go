@@ -142,7 +142,9 @@ func canChange(r *mesh.Route) bool {
 	if r.Redirect != nil && !canChangeHeaders(r.Redirect.Response) {
 		return false
 	}
-	return !slices.ContainsFunc(r.Backends, func(b mesh.WeightedBackend) bool { return !canChangeHeaders(b.Request) || !canChangeHeaders(b.Response) })
+	return !slices.ContainsFunc(r.Backends, func(b mesh.WeightedBackend) bool {
+		return !canChangeHeaders(b.Request) || !canChangeHeaders(b.Response)
+	})
 }
 
 func canChangeHeaders(c mesh.HeaderChanges) bool {

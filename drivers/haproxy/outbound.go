@@ -175,7 +175,7 @@ func (d *document) draw(of *mesh.Destination, r *mesh.Route) []draw {
 
 // target returns the name of the target for a backend with what the route asks of it.
 func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedBackend) syntax.Text {
-	if to.Backend == "" {
+	if to.Backend == "" && of.Protocol.IsHTTP() {
 		return unresolved
 	}
 	b, ok := d.View.Outbound.Backends.Get(to.Backend)
