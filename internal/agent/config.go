@@ -355,6 +355,14 @@ func (c *config) checkProbe(p agentspec.Probe) error {
 	case p.Host == "" && c.podIP == "":
 		return fmt.Errorf("it targets the pod's own address, but environment variable %s is not set", agentspec.EnvPodIP)
 	}
+	if p.Hook != "" {
+		switch {
+		case p.Kind != agentspec.HTTP:
+			return fmt.Errorf("a hook of the kind %q is not supported, only HTTP is", p.Kind)
+		case p.Hook != agentspec.PostStart && p.Hook != agentspec.PreStop:
+			return fmt.Errorf("the hook %q is not %s or %s", p.Hook, agentspec.PostStart, agentspec.PreStop)
+		}
+	}
 	switch p.Kind {
 	case agentspec.HTTP:
 		if !slices.Contains([]string{"", "HTTP", "HTTPS"}, p.Scheme) {

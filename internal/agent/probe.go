@@ -124,6 +124,23 @@ func (p *prober) address(probe agentspec.Probe) string {
 
 // probeHTTP returns the status of the app's answer, following redirects within the host.
 func (p *prober) probeHTTP(ctx context.Context, probe agentspec.Probe, from http.Header) (int, error) {
+	response, err := p.get(ctx, probe, from)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxProbeBody)); err != nil {
+		return 0, err
+	}
+	if response.StatusCode < 200 {
+		// For the kubelet this is a failure, and it cannot be passed on as a status.
+		return 0, fixed(fmt.Sprintf("the app answered: %d", response.StatusCode))
+	}
+	return response.StatusCode, nil
+}
+
+// get sends the request of a probe or hook.
+func (p *prober) get(ctx context.Context, probe agentspec.Probe, from http.Header) (*http.Response, error) {
 	target, err := url.Parse(probe.URL)
 	if err != nil {
 		// Like the kubelet, use an invalid URL as a path.
@@ -135,7 +152,7 @@ func (p *prober) probeHTTP(ctx context.Context, probe agentspec.Probe, from http
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, h := range probe.Headers {
 		request.Header.Add(h.Name, h.Value)
@@ -159,19 +176,7 @@ func (p *prober) probeHTTP(ctx context.Context, probe agentspec.Probe, from http
 		transport = p.http2
 	}
 	client := &http.Client{Transport: transport, CheckRedirect: sameHost}
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxProbeBody)); err != nil {
-		return 0, err
-	}
-	if response.StatusCode < 200 {
-		// For the kubelet this is a failure, and it cannot be passed on as a status.
-		return 0, fixed(fmt.Sprintf("the app answered: %d", response.StatusCode))
-	}
-	return response.StatusCode, nil
+	return client.Do(request)
 }
 
 // sameHost follows redirects as the kubelet does: a redirect to another host is not

@@ -58,6 +58,13 @@ func newApp(t *testing.T, start func(http.Handler) *httptest.Server) *app {
 		}
 	})
 	mux.HandleFunc("/broken", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	mux.HandleFunc("/cut", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "5")
+		_, _ = w.Write([]byte("h"))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	mux.HandleFunc("/two-seconds", func(http.ResponseWriter, *http.Request) { time.Sleep(2 * time.Second) })
 	mux.HandleFunc("/record", func(_ http.ResponseWriter, r *http.Request) { a.request <- r })
 	a.Server = start(mux)
 	a.Config.ErrorLog = log.New(io.Discard, "", 0)

@@ -171,6 +171,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 
 	go func() { served <- web.Serve(listener) }()
 	defer web.HTTP.Close()
+	defer server.hooks.finish(o.timings.hook, shutdown.force)
 	if c.spec.Secrets != nil {
 		socket, err := listenForOwnUser("unix", c.spec.Secrets.Socket)
 		if err != nil {
@@ -230,6 +231,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	case err = <-served:
 	}
 	draining.Store(true)
+	server.hooks.finish(o.timings.hook, shutdown.force)
 	proxy.stopRestarts()
 	proxy.stop(shutdown.force)
 	return err

@@ -31,6 +31,7 @@ type server struct {
 	live     *live // serves files to the proxy; nil without a mirror
 	prober   *prober
 	probes   map[string]agentspec.Probe
+	hooks    *hooks
 	slots    *limit.Share[netip.Addr]
 	log      *slog.Logger
 	metrics  *metrics
@@ -39,7 +40,7 @@ type server struct {
 
 func newServer(probes []agentspec.Probe, prober *prober, log *slog.Logger, metrics *metrics) *server {
 	s := &server{
-		prober: prober, probes: make(map[string]agentspec.Probe), slots: limit.NewShare[netip.Addr](maxProbes, maxProbesEach), log: log, metrics: metrics,
+		prober: prober, probes: make(map[string]agentspec.Probe), hooks: newHooks(probes), slots: limit.NewShare[netip.Addr](maxProbes, maxProbesEach), log: log, metrics: metrics,
 	}
 	for _, p := range probes {
 		s.probes[p.Path] = p
@@ -105,10 +106,17 @@ func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agents
 	defer cancel(nil)
 	slot, ok := s.slots.Take(limit.Address(r.RemoteAddr), 1, func() { cancel(errTooManyProbes) })
 	if !ok {
+		if probe.Hook != "" {
+			s.failHook(probe, errTooManyProbes)
+		}
 		reply(w, http.StatusServiceUnavailable, errTooManyProbes.Error())
 		return
 	}
 	defer slot.Give()
+	if probe.Hook != "" {
+		s.serveHook(ctx, w, r, probe)
+		return
+	}
 	a := s.prober.probe(ctx, probe, r.Header)
 	if context.Cause(ctx) == errTooManyProbes {
 		a = answer{status: http.StatusServiceUnavailable, reason: errTooManyProbes.Error()}

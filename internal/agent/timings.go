@@ -57,6 +57,7 @@ type timings struct {
 	report       time.Duration // minimum time between reports about the proxy
 	repeat       time.Duration // after which a report that still applies is repeated
 	stop         time.Duration // how long a proxy may take to stop after SIGTERM
+	hook         time.Duration // how long preStop hooks may take to begin after SIGTERM
 	watch        time.Duration // how often --exit-with looks for processes
 	settle       time.Duration // how long a started proxy may take until it can reload
 	earlyRenewal time.Duration // minimum time between early renewals
@@ -97,6 +98,7 @@ var defaultTimings = timings{
 	report:       5 * time.Second,
 	repeat:       time.Minute,
 	stop:         5 * time.Second,
+	hook:         time.Second,
 	watch:        200 * time.Millisecond,
 	settle:       2 * time.Second,
 	earlyRenewal: 5 * time.Minute,

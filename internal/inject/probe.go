@@ -90,10 +90,10 @@ func (r *probeRewriter) container(c *corev1.Container) error {
 	if c.Lifecycle == nil {
 		return nil
 	}
-	if err := r.hook(c, "postStart", c.Lifecycle.PostStart); err != nil {
+	if err := r.hook(c, agentspec.PostStart, c.Lifecycle.PostStart); err != nil {
 		return err
 	}
-	return r.hook(c, "preStop", c.Lifecycle.PreStop)
+	return r.hook(c, agentspec.PreStop, c.Lifecycle.PreStop)
 }
 
 func (r *probeRewriter) probe(c *corev1.Container, field, name string, p *corev1.Probe) (*driver.HealthProbe, error) {
@@ -114,9 +114,8 @@ func (r *probeRewriter) probe(c *corev1.Container, field, name string, p *corev1
 	return &original, nil
 }
 
-// hookTimeout bounds a hook that goes through the agent, in seconds. It is longer than any
-// hook should take: Kubernetes sets no timeout, and the agent gives up with the kubelet,
-// which ends a preStop hook with the grace period.
+// hookTimeout bounds a hook in an agent that does not know agentspec.Probe.Hook, in seconds.
+// Others set no limit, as Kubernetes: a preStop hook ends with the grace period.
 const hookTimeout = 24 * 60 * 60
 
 func (r *probeRewriter) hook(c *corev1.Container, field string, h *corev1.LifecycleHandler) error {
@@ -134,7 +133,7 @@ func (r *probeRewriter) hook(c *corev1.Container, field string, h *corev1.Lifecy
 	if r.handle != uuid.Nil {
 		prefix += r.handle.String() + "/"
 	}
-	probe.Path, probe.TimeoutSeconds = prefix+c.Name+"/"+field, hookTimeout
+	probe.Path, probe.Hook, probe.TimeoutSeconds = prefix+c.Name+"/"+field, field, hookTimeout
 	r.agent = append(r.agent, probe)
 	h.HTTPGet = agentGet(probe.Path, h.HTTPGet)
 	return nil

@@ -177,8 +177,11 @@ func TestHooksTakeTheirTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, hook := range spec.Probes {
+		if hook.Hook != agentspec.PostStart && hook.Hook != agentspec.PreStop || !strings.HasSuffix(hook.Path, "/"+hook.Hook) {
+			t.Errorf("the agent does not know that %s is a hook: %q", hook.Path, hook.Hook)
+		}
 		if hook.TimeoutSeconds < 7200 {
-			t.Errorf("the hook %s ends after %d s", hook.Path, hook.TimeoutSeconds)
+			t.Errorf("in an agent that does not know hooks, %s ends after %d s", hook.Path, hook.TimeoutSeconds)
 		}
 	}
 	if len(spec.Probes) != 2 {

@@ -319,10 +319,21 @@ type Probe struct {
 	// Mode is TLS to connect with TLS, without verifying the certificate. Anything else means
 	// plaintext. GRPC probes only.
 	Mode string `json:"mode,omitempty"`
-	// TimeoutSeconds is the timeout of the original probe, at least 1. Lifecycle hooks have
-	// none in Kubernetes, and a long one here.
+	// Hook is PostStart or PreStop for a lifecycle hook, which must be of the kind HTTP. Like
+	// the kubelet, the agent waits for the app's answer without a limit and accepts every
+	// status. Without an answer it closes the kubelet's connection, because only then the
+	// kubelet's request fails.
+	Hook string `json:"hook,omitempty"`
+	// TimeoutSeconds is the timeout of the original probe, at least 1. Hooks have none in
+	// Kubernetes; theirs is for agents that do not know Hook.
 	TimeoutSeconds int32 `json:"timeoutSeconds"`
 }
+
+// The values of Probe.Hook, which are the names of Kubernetes' fields.
+const (
+	PostStart = "postStart"
+	PreStop   = "preStop"
+)
 
 // ProbeKind is the protocol of a probe.
 type ProbeKind string
