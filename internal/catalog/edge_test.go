@@ -175,6 +175,20 @@ func TestIngress(t *testing.T) {
 	}{
 		{name: "closed by default"},
 		{name: "a service outside the mesh", facts: [][]fact.Fact{gateway, list(ingress("shop/i", fact.IngressBackend{}, byService))}, want: "\n  ingress shop/i [10.2.0.1/32 10.2.0.2/32] for any"},
+		{
+			name: "a service with members of every kind",
+			facts: [][]fact.Fact{list(slice("edge/gate", []fact.PortSpec{web}, ready("gate-1", "10.2.0.1"), ready("gate-2", "10.2.0.2"), ready("gate-3", "10.2.0.3"), ready("", "10.2.0.4"), ready("gate-5", "10.2.0.5")),
+				pod("edge/gate-2", "gate", "10.2.0.2"), pod("edge/gate-3", "gate", "10.2.0.3", func(w *fact.Workload) { w.Class = "" }),
+				pod("edge/gate-5", "gate", "10.2.0.5", func(w *fact.Workload) { w.Ended = true }),
+				ingress("shop/i", fact.IngressBackend{}, byService))},
+			want: "\n  ingress shop/i [10.2.0.1/32 10.2.0.2/32 10.2.0.3/32 10.2.0.4/32] for any",
+		},
+		{
+			name: "a service whose pods have ended lets nobody in",
+			facts: [][]fact.Fact{list(slice("edge/gate", []fact.PortSpec{web}, ready("gate-1", "10.2.0.1")), pod("edge/gate-1", "gate", "10.2.0.1", func(w *fact.Workload) { w.Ended = true }),
+				ingress("shop/i", fact.IngressBackend{}, byService))},
+			problems: "IngressBackend shop/i: NotFound spec.sources[0]",
+		},
 		{name: "a range", facts: [][]fact.Fact{list(ingress("shop/i", fact.IngressBackend{}, byRange, byRange))}, want: "\n  ingress shop/i [192.0.2.0/24] for any"},
 		{name: "a principal", facts: [][]fact.Fact{list(ingress("shop/i", tls, principal("gate.one.edge.td")))}, want: "\n  ingress shop/i [] TLS[] gate.one.edge.sa.td for any"},
 		{name: "any principal", facts: [][]fact.Fact{list(ingress("shop/i", tls, principal("*")))}, want: "\n  ingress shop/i [] TLS[] any principal for any"},

@@ -201,6 +201,10 @@ func (j *join) addressesOf(r *graph.Reader, service mesh.Name) []netip.Prefix {
 	for _, key := range j.slicesOf.Get(r, service) {
 		slice, _ := j.slices.Get(r, key)
 		for _, e := range slice.Endpoints {
+			// The address of a pod that has ended may be another pod's before its slice changes.
+			if e.Workload != "" && j.peers.Get(r, mesh.Name{Namespace: service.Namespace, Name: e.Workload}).ended {
+				continue
+			}
 			for _, address := range e.Addresses {
 				if e.Ready || e.Serving {
 					ranges = append(ranges, netip.PrefixFrom(address, address.BitLen()))
