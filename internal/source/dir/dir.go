@@ -88,7 +88,22 @@ func Load(paths []string, opts Options) ([]fact.Fact, []mesh.Problem, error) {
 		opts.OnUnread(r.unread())
 	}
 	facts, more := factsOf(objects, opts)
-	return facts, sorted(append(problems, more...)), nil
+	return facts, sorted(append(once(problems, facts), more...)), nil
+}
+
+// once drops what the API server refuses if the facts have a Problem with the same field too.
+func once(problems []mesh.Problem, facts []fact.Fact) []mesh.Problem {
+	type place struct{ kind, namespace, name, field string }
+	at := func(p mesh.Problem) place { return place{p.Object.Kind, p.Object.Namespace, p.Object.Name, p.Field} }
+	found := make(map[place]bool)
+	for i := range facts {
+		for _, p := range facts[i].Problems {
+			found[at(p)] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(problems), func(p mesh.Problem) bool {
+		return p.Reason == source.ReasonInvalid && p.Field != "" && found[at(p)]
+	})
 }
 
 // Cluster has the objects of manifests and those that a cluster would add, for running

@@ -197,9 +197,9 @@ func (p *parser) object(fields map[string]json.RawMessage, h head, where string)
 				Message: fmt.Sprintf("%s: %s; correct or remove it", where, plain(err))})
 		}
 	}
-	for _, why := range refusals(obj) {
-		p.file.problems = append(p.file.problems, mesh.Problem{Object: h.ref(), Reason: source.ReasonInvalid,
-			Message: fmt.Sprintf("%s: %s; the API server refuses the object, so correct it", where, why)})
+	for _, r := range refusals(obj) {
+		p.file.problems = append(p.file.problems, mesh.Problem{Object: h.ref(), Reason: source.ReasonInvalid, Field: r.field,
+			Message: fmt.Sprintf("%s: %s; the API server refuses the object, so correct it", where, r.why)})
 	}
 	obj.SetNamespace(h.namespace)
 	p.file.objects = append(p.file.objects, object{Object: obj, ref: h.ref(), where: where})

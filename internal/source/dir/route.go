@@ -29,8 +29,11 @@ var (
 	routePath     = regexp.MustCompile(`^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|%[0-9a-fA-F]{2})+$`)
 )
 
+// refusal is why the API server would refuse a field.
+type refusal struct{ field, why string }
+
 // refusals returns why the API server would refuse a route.
-func refusals(obj client.Object) []string {
+func refusals(obj client.Object) []refusal {
 	c := &checker{names: make(map[gateway.SectionName]bool)}
 	switch route := obj.(type) {
 	case *source.HTTPRoute:
@@ -54,13 +57,13 @@ func refusals(obj client.Object) []string {
 }
 
 type checker struct {
-	found   []string
+	found   []refusal
 	names   map[gateway.SectionName]bool
 	matches int
 }
 
 func (c *checker) add(path, format string, args ...any) {
-	c.found = append(c.found, path+": "+fmt.Sprintf(format, args...))
+	c.found = append(c.found, refusal{path, fmt.Sprintf(format, args...)})
 }
 
 func (c *checker) most(path string, count, most int) {

@@ -53,7 +53,7 @@ func Watch(ctx context.Context, paths []string, opts Options, apply func(...fact
 		}
 		objects, problems := r.read()
 		facts, more := factsOf(objects, opts)
-		problems = append(problems, more...)
+		problems = append(once(problems, facts), more...)
 		for _, m := range r.missing {
 			problems = append(problems, mesh.Problem{Object: fileRef(m.path), Reason: ReasonUnreadable, Message: plain(m.err)})
 		}

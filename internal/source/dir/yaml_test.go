@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 )
 
 // routes returns an HTTPRoute of five lines for each text of rules.
@@ -16,8 +18,7 @@ func routes(rules ...string) string {
 	return b.String()
 }
 
-// TestLoadYAML checks what is said about mistakes that many make in YAML, and about routes that
-// the API server refuses.
+// TestLoadYAML checks what is said about mistakes that many make in YAML.
 func TestLoadYAML(t *testing.T) {
 	const cart = "apiVersion: v1\nkind: Service\nmetadata: {name: cart, namespace: shop}\n"
 	for _, tt := range []struct {
@@ -34,14 +35,6 @@ func TestLoadYAML(t *testing.T) {
 		{"a template of Helm", cart + "---\n{{ if .Values.x }}\nkind: Pod\n---\nkind: Pod\nmetadata:\n  name: {{ .Values.name }}\n", []string{
 			"File DIR/all.yaml: Unreadable: DIR/all.yaml: in the document that begins on line 5: line 5 has {{, as a template of Helm; render it first, with helm template, and read the result",
 			"File DIR/all.yaml: Unreadable: DIR/all.yaml: in the document that begins on line 8: line 10 has {{, as a template of Helm; render it first, with helm template, and read the result"}},
-		{"routes that the API server refuses", cart + "---\n" + routes(`{matches: [{method: PURGE}]}`, `{timeouts: {request: 1s, backendRequest: 2s}}`, `{timeouts: {request: 1.5s}}`,
-			`{name: one}, {name: one}`, `{matches: [{path: {type: Exact, value: //x}}]}`, strings.Repeat("{}, ", 17), `{matches: [{path: {type: RegularExpression, value: "//.*"}}]}`), []string{
-			`HTTPRoute default/r0: Invalid: DIR/all.yaml:5: spec.rules[0].matches[0].method: "PURGE" is none of GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH; the API server refuses the object, so correct it`,
-			`HTTPRoute default/r1: Invalid: DIR/all.yaml:10: spec.rules[0].timeouts.backendRequest: it is longer than the timeout of the request; the API server refuses the object, so correct it`,
-			`HTTPRoute default/r2: Invalid: DIR/all.yaml:15: spec.rules[0].timeouts.request: "1.5s" is not a duration of Gateway API; write whole numbers, such as 1s500ms; the API server refuses the object, so correct it`,
-			`HTTPRoute default/r3: Invalid: DIR/all.yaml:20: spec.rules[1].name: another rule has the name "one" too; the API server refuses the object, so correct it`,
-			`HTTPRoute default/r4: Invalid: DIR/all.yaml:25: spec.rules[0].matches[0].path.value: "//x" has an empty element, an element of dots or an encoded slash; the API server refuses the object, so correct it`,
-			`HTTPRoute default/r5: Invalid: DIR/all.yaml:30: spec.rules: there are 17, and may be 16; the API server refuses the object, so correct it`}},
 		{"a mapping as a key", cart + "---\n? {a: b}\n: c\n", []string{
 			"File DIR/all.yaml: Unreadable: DIR/all.yaml: in the document that begins on line 5: a key is a mapping or a list; write a text, and quote one that begins with { or ["}},
 	} {
@@ -52,5 +45,49 @@ func TestLoadYAML(t *testing.T) {
 				t.Error("what is right is not read")
 			}
 		})
+	}
+}
+
+// TestRefusedRoutes checks that each mistake for which the API server refuses a route is named
+// once, be it known to the mesh or not.
+func TestRefusedRoutes(t *testing.T) {
+	const method = "spec.rules[0].matches[0].method"
+	tests := []struct{ rules, want string }{
+		{`{matches: [{method: PURGE}]}`, method},
+		{`{timeouts: {request: 1s, backendRequest: 2s}}`, "spec.rules[0].timeouts.backendRequest"},
+		{`{timeouts: {request: 1.5s}}`, "spec.rules[0].timeouts.request"},
+		{`{name: one}, {name: one}`, "spec.rules[1].name"},
+		{`{matches: [{path: {type: Exact, value: //x}}]}`, "spec.rules[0].matches[0].path.value"},
+		{`{matches: [{path: {value: /x/../y}}]}`, "spec.rules[0].matches[0].path.value"},
+		{`{matches: [{path: {value: x}}]}`, "spec.rules[0].matches[0].path.value"},
+		{`{matches: [{path: {value: "/a b"}}]}`, "spec.rules[0].matches[0].path.value"},
+		{`{matches: [{path: {value: /` + strings.Repeat("a", 1024) + `}}]}`, "spec.rules[0].matches[0].path.value"},
+		{`{matches: [` + strings.Repeat("{}, ", 65) + `]}`, "spec.rules[0].matches"},
+		{strings.Repeat("{}, ", 17), "spec.rules"},
+		{`{matches: [{path: {type: RegularExpression, value: "//.*"}}]}`, ""},
+		{`{matches: [{path: {value: /x}, method: GET}], timeouts: {request: 2s, backendRequest: 1500ms}, name: one}, {name: two}`, ""},
+	}
+	var rules []string
+	for _, tt := range tests {
+		rules = append(rules, tt.rules)
+	}
+	const cart = "apiVersion: v1\nkind: Service\nmetadata: {name: cart}\nspec: {ports: [{port: 80}]}\n---\n"
+	facts, problems, err := dir.Load([]string{write(t, map[string]string{"all.yaml": cart + routes(rules...)})}, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range facts {
+		problems = append(problems, f.Problems...)
+	}
+	for i, tt := range tests {
+		var found []string
+		for _, p := range problems {
+			if p.Object.Kind == "HTTPRoute" && p.Object.Name == fmt.Sprintf("r%d", i) {
+				found = append(found, p.Field)
+			}
+		}
+		if strings.Join(found, " ") != tt.want {
+			t.Errorf("of the rules %.60s the Problems are of the fields %q, want %q", tt.rules, found, tt.want)
+		}
 	}
 }
