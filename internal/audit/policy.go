@@ -36,7 +36,7 @@ type Catalog interface {
 // AddPolicies adds a controller to the manager that updates the status of traffic
 // policies, writes an Event for each new Problem, and counts Problems. It handles only
 // namespaces of the mesh, as determined by the mapper; others belong to other
-// controllers. Objects without such a status, such as Services and Pods, get only Events.
+// controllers. Only routes in other namespaces for Services of the mesh get Events. Objects without such a status, such as Services and Pods, get only Events.
 //
 // The manager's cache must contain the objects that the catalog reads. No change in the
 // catalog is missed until ctx ends, even if the manager starts late.
@@ -116,8 +116,9 @@ func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile
 	}
 	kept := p.keep(ref, obj.GetUID())
 	if !p.members[home(ref)] {
-		p.metrics.count(ref, nil)
-		return reconcile.Result{}, nil
+		outside := ofOutsiders(problems)
+		p.metrics.count(ref, outside)
+		return reconcile.Result{}, p.warn(ctx, referenceTo(ref, obj.GetUID()), kept, outside)
 	}
 	p.metrics.count(ref, problems)
 	switch {
@@ -127,6 +128,19 @@ func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile
 		return reconcile.Result{}, writeParents(ctx, p.client, kind, ref, obj, problems)
 	}
 	return reconcile.Result{}, p.warn(ctx, referenceTo(ref, obj.GetUID()), kept, problems)
+}
+
+// ofOutsiders returns the Problems that are reported of objects in namespaces outside the mesh:
+// that a route for a Service of the mesh has no effect. There is only an Event, since the
+// status may be another mesh's, whose controller has the same name.
+func ofOutsiders(problems []mesh.Problem) []mesh.Problem {
+	var out []mesh.Problem
+	for _, p := range problems {
+		if p.Reason == fact.ReasonNoMatchingParent {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // get returns an object, or nil if there is nothing to report: it is gone, or has neither

@@ -180,6 +180,67 @@ func TestRoute(t *testing.T) {
 	}
 }
 
+// TestOutsider checks that a route in a namespace outside the mesh gets an Event if it has no
+// effect on a Service in it, but no status, and nothing about its other Problems.
+func TestOutsider(t *testing.T) {
+	group, service, shop := gateway.Group(""), gateway.Kind("Service"), gateway.Namespace("shop")
+	route := &source.HTTPRoute{HTTPRoute: gateway.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "outside", Name: "cart", UID: "1", Generation: 1}}}
+	route.Spec.ParentRefs = []gateway.ParentReference{{Group: &group, Kind: &service, Name: "cart", Namespace: &shop}}
+	ref := mesh.ObjectRef{APIVersion: "gateway.networking.k8s.io/v1", Kind: "HTTPRoute", Namespace: "outside", Name: "cart"}
+	catalog := found{ref: {{Object: ref, Reason: fact.ReasonUnsupportedValue, Field: "spec.rules[0].filters[0]", Message: "it is not supported"}}}
+	d := newDesk(t, catalog, route)
+	expect(t, "of another Problem", []string{}, d.look(t, ref))
+	catalog[ref] = append(catalog[ref], mesh.Problem{Object: ref, Reason: fact.ReasonNoMatchingParent, Field: "spec.parentRefs[0]", Message: "its namespace is not in the mesh"})
+	expect(t, "of a route without effect", []string{"create *v1.Event"}, d.look(t, ref))
+	expect(t, "of the same again", []string{}, d.look(t, ref))
+}
+
+// TestConflicts lets somebody else change each of 100 objects between reading and writing it,
+// and deletes some: the newer object is looked at again when the catalog has it.
+func TestConflicts(t *testing.T) {
+	catalog := found{}
+	var refs []mesh.ObjectRef
+	var objects []client.Object
+	for i := range 100 {
+		target := &accessv1alpha3.TrafficTarget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("t%d", i), UID: types.UID(fmt.Sprint(i)), Generation: 1}}
+		ref, _ := source.Ref(target)
+		objects, refs = append(objects, target), append(refs, ref)
+	}
+	d := newDesk(t, catalog, objects...)
+	former := d.policies.client
+	stale := true
+	d.policies.client = interceptor.NewClient(d.Client.(client.WithWatch), interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, subresource string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+			if stale {
+				var now accessv1alpha3.TrafficTarget
+				if err := former.Get(ctx, client.ObjectKeyFromObject(obj), &now); err != nil {
+					return err
+				}
+				now.Labels = map[string]string{"changed": "yes"}
+				if err := former.Update(ctx, &now); err != nil {
+					return err
+				}
+			}
+			return c.SubResource(subresource).Update(ctx, obj, opts...)
+		},
+	})
+	for _, ref := range refs {
+		expect(t, "a write that meets a newer object", []string{"update status of *v1alpha3.TrafficTarget"}, d.look(t, ref))
+	}
+	stale = false
+	for i, ref := range refs {
+		if i%10 == 0 {
+			if err := d.Delete(t.Context(), objects[i]); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, "of a deleted object", []string{}, d.look(t, ref))
+			continue
+		}
+		expect(t, "of the newer object", []string{"update status of *v1alpha3.TrafficTarget"}, d.look(t, ref))
+		expect(t, "of an object that was written", []string{}, d.look(t, ref))
+	}
+}
+
 func BenchmarkCount(b *testing.B) {
 	m := NewMetrics(prometheus.NewRegistry())
 	problem := []mesh.Problem{{Reason: "NotFound"}}
