@@ -14,7 +14,7 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs in `make fuzz`; `make test` runs each for a few seconds.
 FUZZTIME ?= 60s
 
-.PHONY: help apps apps-few build core images image-archive release apiserver proxies envoy haproxy pipy issuers network prometheus prometheus-programs dashboard chromium test check fresh race cluster cluster-down e2e conformance conformance-all soak fuzz mutate explain bench bench-scale bench-dataplane demo demo-inject demo-policy generate lint clean
+.PHONY: help apps apps-few build core images image-archive release apiserver proxies envoy haproxy pipy issuers network prometheus prometheus-programs dashboard chromium test test-all container ci-all check fresh race cluster cluster-down e2e conformance conformance-all soak fuzz mutate explain bench bench-scale bench-dataplane demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -84,12 +84,27 @@ network: export NETWORK := 1
 network: proxies ## cut a server off the network without a word, with all pairs of sidecars (about 8 minutes)
 	go test ./test/behaviour -run TestNetwork -count=1 -timeout 60m -v
 
-test: apiserver proxies issuers chromium prometheus-programs apps-few ## run all tests; 20 to 30 minutes once everything is compiled
-	go test -timeout 45m ./...
+# A Pipy of this machine stays out of it.
+test: export PIPY := no-pipy-in-make-test
+test: envoy haproxy ## run the tests that need Go, Envoy and HAProxy only
+	@echo 'Compiling and running the tests: about 12 minutes on a new machine with two cores, 4 later' >&2
+	@go run ./test/check -all -test '-short -vet=off -timeout 20m'
+
+test-all: apiserver proxies issuers chromium prometheus-programs apps-few ## run all tests
+	@go run ./test/check -all -test '-timeout 45m'
 	go -C tools/release test ./...
 	go -C test/cluster test ./...
 	go test -tags grpcnotrace,meshguard ./mesh/... ./internal/catalog/... ./internal/graph/...
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=3s
+
+# The packages whose tests create namespaces.
+container: envoy haproxy ## run the tests that need namespaces with the rights of an ordinary container, where they skip, and the demo; needs root
+	go test -vet=off ./test/container
+	@go build -o bin/ ./test/container
+	bin/container go test -short -vet=off ./internal/agent ./internal/lab ./internal/localmesh ./internal/cni ./internal/capture ./drivers/... ./test/behaviour ./test/explain
+
+ci-all: ## run all of .ci/run, whatever has passed before on this machine
+	CI_ALL=1 .ci/run
 
 # The packages that 'make check' tests, by default those that differ from BASE. ARGS has
 # arguments for go test.

@@ -19,9 +19,6 @@ import (
 
 // TestOutboundBehaviour has a real Envoy handle connections of an application.
 func TestOutboundBehaviour(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it runs an Envoy")
-	}
 	mine := httptest.NewServer(say("mesh"))
 	named := httptest.NewServer(say("outside"))
 	secure := httptest.NewTLSServer(say("secure"))

@@ -103,9 +103,6 @@ func rangeText(address string, bits uint32) string {
 // TestRealEjection has one of two endpoints fail, with a maximum percentage of less
 // than one endpoint, and then the only one.
 func TestRealEjection(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it runs an Envoy")
-	}
 	bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
 	good := httptest.NewServer(say("good"))
 	t.Cleanup(bad.Close)
@@ -145,9 +142,6 @@ func TestRealEjection(t *testing.T) {
 // TestRealRetry has one of two randomly chosen endpoints fail: without the host
 // predicate half of the retries would go to the failing one.
 func TestRealRetry(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it runs an Envoy")
-	}
 	bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
 	good := httptest.NewServer(say("good"))
 	t.Cleanup(bad.Close)
@@ -177,9 +171,6 @@ func TestRealRetry(t *testing.T) {
 // TestRealConnectionLimit opens a port with a limit of one connection per hour, by
 // every filter chain.
 func TestRealConnectionLimit(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it runs an Envoy")
-	}
 	e := runInbound(t, func(p *app) inboundCase {
 		return inboundCase{inbound: mesh.Inbound{TLS: mesh.Permissive, Ports: []mesh.InboundPort{{
 			Port: p.tcp, Protocol: mesh.TCP, Access: anyone,

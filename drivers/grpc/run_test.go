@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"bufio"
+	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/outrigger-mesh/outrigger/internal/compile"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
@@ -31,12 +33,7 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	app := filepath.Join(dir, "app")
-	cmd := exec.Command("go", "build", "-o", app, ".")
-	cmd.Dir = "../../test/grpc"
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building test/grpc: %w\n%s", err, out)
-	}
-	return app, nil
+	return app, compile.Build(context.Background(), compile.Options{Folder: "../../test/grpc", Packages: []string{"."}, Output: app})
 })
 
 func TestMain(m *testing.M) {

@@ -101,9 +101,6 @@ func (b *lockedBuffer) String() string {
 // startPod runs Pipy in a pod with the View's configuration, and an agent that serves it.
 func startPod(t *testing.T, view *mesh.View) *pipyPod {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it runs Pipy")
-	}
 	program, err := Driver{}.FindProxy()
 	if errors.Is(err, driver.ErrNoProxy) {
 		t.Skip(err)

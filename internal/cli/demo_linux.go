@@ -48,7 +48,11 @@ who may create user namespaces and has a range of IDs in /etc/subuid and /etc/su
 needs the programs outrigger-agent and bookstore, beside itself or in PATH, and the
 proxies' programs, in PATH, in the variables ENVOY, PIPY and HAPROXY, or where 'make
 envoy' installs Envoy. It does not change the machine's own network. It ends with Ctrl-C
-or after --for, and removes everything that it created.`,
+or after --for, and removes everything that it created.
+
+Where it may not create namespaces, such as in a container with ordinary rights, it leaves
+out traffic: it shows which pods get sidecars, who may call whom and why, and has the real
+proxies check their configurations. 'docker run --privileged' turns traffic on.`,
 		Example: `  # until Ctrl-C
   sudo bin/outrigger demo
 
@@ -71,14 +75,20 @@ or after --for, and removes everything that it created.`,
 			lab.Enter()
 			// Other users than root get a user namespace, in which they are root.
 			lab.Enter()
-			if err := lab.Available(); err != nil {
-				return fmt.Errorf("the demo cannot run here: %w", err)
+			unavailable := lab.Available()
+			if unavailable != nil && !errors.Is(unavailable, lab.ErrUnavailable) {
+				return fmt.Errorf("the demo cannot run here: %w", unavailable)
 			}
 			if opts.Dir, err = os.MkdirTemp("", "outrigger-demo-"); err != nil {
 				return err
 			}
 			opts.Out = terminal.Writer(cmd.OutOrStdout())
-			return errors.Join(demo.Run(cmd.Context(), opts), os.RemoveAll(opts.Dir))
+			if unavailable != nil {
+				err = demoFiles(cmd, opts, unavailable)
+			} else {
+				err = demo.Run(cmd.Context(), opts)
+			}
+			return errors.Join(err, os.RemoveAll(opts.Dir))
 		},
 	}
 	flags := cmd.Flags()

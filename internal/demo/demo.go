@@ -47,11 +47,8 @@ type Options struct {
 func Run(ctx context.Context, opts Options) error {
 	s := &stage{opts: opts, tally: newTally(), journals: newJournals(), began: time.Now(), known: map[peer]bool{}}
 	s.say("The bookstore on this machine: each pod is a network namespace with its own sidecar.")
-	manifests, err := manifests()
+	manifests, err := Manifests(opts.Class)
 	if err != nil {
-		return err
-	}
-	if err := setClass(opts.Class, manifests); err != nil {
 		return err
 	}
 	s.say(classes(opts.Class))
@@ -89,6 +86,15 @@ func (s *stage) playWithDebugPages(ctx context.Context) error {
 	err = s.play(ctx)
 	end()
 	return errors.Join(err, wait())
+}
+
+// Manifests returns the sample's manifests by file name, with sidecars of a class or of Mixed.
+func Manifests(class string) (map[string]string, error) {
+	all, err := manifests()
+	if err != nil {
+		return nil, err
+	}
+	return all, setClass(class, all)
 }
 
 // manifests returns the sample's manifests by file name.

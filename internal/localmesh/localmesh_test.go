@@ -74,9 +74,6 @@ func newMesh(t *testing.T, options localmesh.Options) *localmesh.Mesh {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	if testing.Short() {
-		t.Skip("it compiles and starts the whole mesh")
-	}
 	options.Programs = programs(t)
 	options.Progress = func(text string) { t.Log(text) }
 	options.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/outrigger-mesh/outrigger/internal/compile"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
@@ -62,29 +63,28 @@ func BuildPrograms(ctx context.Context, dir, own string) (Programs, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	// The agent runs in images without a C library. It is linked as for its image.
 	group.Go(func() error {
-		return compile(ctx, root, p.Agent, "./cmd/outrigger-agent", []string{"CGO_ENABLED=0"}, "-tags", "grpcnotrace", "-ldflags", "-s -w")
+		return compile.Build(ctx, compile.Options{
+			Folder: root, Packages: []string{"./cmd/outrigger-agent"}, Output: p.Agent,
+			Env: []string{"CGO_ENABLED=0"}, Flags: []string{"-tags", "grpcnotrace", "-ldflags", "-s -w"},
+		})
 	})
 	info, err := os.Stat(own)
 	switch {
 	case own == "":
-		group.Go(func() error { return compile(ctx, root, p.Outrigger, "./cmd/outrigger-core", nil) })
+		group.Go(func() error { return build(ctx, root, p.Outrigger, "./cmd/outrigger-core") })
 	case err == nil && !info.IsDir():
 		if p.Outrigger, err = filepath.Abs(own); err != nil {
 			return Programs{}, errors.Join(err, group.Wait())
 		}
 	default:
-		group.Go(func() error { return compile(ctx, "", p.Outrigger, own, nil) })
+		group.Go(func() error { return build(ctx, "", p.Outrigger, own) })
 	}
 	return p, group.Wait()
 }
 
-// compile compiles a main package, given relative to the folder.
-func compile(ctx context.Context, folder, to, pkg string, env []string, flags ...string) error {
-	args := append([]string{"build", "-o", to}, flags...)
-	if _, err := command(ctx, folder, env, "go", append(args, pkg)...); err != nil {
-		return fmt.Errorf("compiling %s: %w", pkg, err)
-	}
-	return nil
+// build compiles a main package, given relative to the folder.
+func build(ctx context.Context, folder, to, pkg string) error {
+	return compile.Build(ctx, compile.Options{Folder: folder, Packages: []string{pkg}, Output: to})
 }
 
 // command runs a program and returns its standard output. The error contains its standard

@@ -49,9 +49,6 @@ func TestFindProxies(t *testing.T) {
 
 // TestBuildProgramsOwn uses a vendor's control plane, compiled or not.
 func TestBuildProgramsOwn(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it compiles the agent")
-	}
 	ready := filepath.Join(t.TempDir(), "mesh")
 	if err := os.WriteFile(ready, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -70,7 +67,7 @@ func TestBuildProgramsOwn(t *testing.T) {
 		}
 	}
 	program := filepath.Join(t.TempDir(), "outrigger")
-	if err := compile(t.Context(), own, program, ".", nil); err != nil {
+	if err := build(t.Context(), own, program, "."); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := command(t.Context(), "", nil, program); err != nil {

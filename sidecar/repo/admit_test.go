@@ -292,9 +292,6 @@ func TestUnauthenticatedClients(t *testing.T) {
 
 // TestSlowClients opens connections that begin a handshake or a request and stop.
 func TestSlowClients(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits for deadlines")
-	}
 	c := newCore(t)
 	c.set("a", testMain, "1")
 	h := c.serve(t)

@@ -57,7 +57,7 @@ func documents(t testing.TB, services int) mirror.Set {
 // TestThousandAgents bounds the cost of a change of one endpoint that concerns a thousand
 // proxies, and the cost of idle proxies. The agents run in another process.
 func TestThousandAgents(t *testing.T) {
-	if testing.Short() || race.Enabled {
+	if race.Enabled {
 		t.Skip("it is a measurement")
 	}
 	c := newCore(t)

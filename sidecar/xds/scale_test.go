@@ -78,7 +78,7 @@ func withEndpoint(config Config, content string) Config {
 // TestThousandStreams limits the cost of a changed endpoint that a thousand proxies
 // see, and the memory of idle proxies. The proxies run in another process.
 func TestThousandStreams(t *testing.T) {
-	if testing.Short() || race.Enabled {
+	if race.Enabled {
 		t.Skip("it measures")
 	}
 	c := newCore(t)

@@ -91,11 +91,25 @@ func GatewayCRDs() (string, error) {
 }
 
 // Start runs an API server with the CRDs of Outrigger and of Gateway API for one test and
-// stops it when the test ends. If the programs are missing, the test is skipped, or fails if
-// the environment variable CI is set.
+// stops it when the test ends. It calls Require.
 func Start(t testing.TB) *rest.Config {
 	t.Helper()
 	return StartServer(t).Config
+}
+
+// Require skips a test that needs an API server with -short, or if the programs are missing.
+// In the latter case the test fails if the environment variable CI is set.
+func Require(t testing.TB) {
+	t.Helper()
+	switch {
+	case testing.Short():
+		t.Skip("SKIPPED: it needs kube-apiserver and etcd; run 'make test-all'")
+	case Built():
+	case os.Getenv("CI") == "":
+		t.Skip("SKIPPED:", ErrNotBuilt)
+	default:
+		t.Fatal(ErrNotBuilt)
+	}
 }
 
 // StartServer is like Start but returns the Server.
@@ -116,14 +130,12 @@ func PodCertificates() map[string]string {
 // StartWith is StartServer with flags of kube-apiserver, as for RunWith.
 func StartWith(t testing.TB, flags map[string]string) *Server {
 	t.Helper()
+	Require(t)
 	gateway, err := GatewayCRDs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	server, err := RunWith(flags, filepath.Join(Root(), "charts", "outrigger", "crds"), gateway)
-	if errors.Is(err, ErrNotBuilt) && os.Getenv("CI") == "" {
-		t.Skip("SKIPPED:", err)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func TestApplications(t *testing.T) {
 		t.Fatal(err)
 	}
 	if testing.Short() {
-		t.Skip("it compiles and starts the whole mesh")
+		t.Skip("SKIPPED: it needs servers from Debian's packages; run 'make test-all' or 'make apps'")
 	}
 	root := image(t)
 	w := start(t, root)

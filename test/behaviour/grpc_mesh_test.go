@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/compile"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 )
@@ -162,10 +162,8 @@ func newGRPCMesh(t *testing.T) *grpcMesh {
 		t.Fatal(err)
 	}
 	app := filepath.Join(t.TempDir(), "app")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", app, ".")
-	build.Dir, build.Env = filepath.Join("..", "grpc"), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building test/grpc: %v\n%s", err, out)
+	if err := compile.Build(t.Context(), compile.Options{Folder: filepath.Join("..", "grpc"), Packages: []string{"."}, Output: app, Env: []string{"CGO_ENABLED=0"}}); err != nil {
+		t.Fatal(err)
 	}
 	programs, err := localmesh.BuildPrograms(t.Context(), t.TempDir(), "")
 	if err != nil {

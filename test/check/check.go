@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -16,11 +17,13 @@ import (
 // check runs tests in the folder of a module, which must be the root of its repository.
 type check struct {
 	dir, base string
-	out       io.Writer
+	// all tests all packages.
+	all bool
+	out io.Writer
 }
 
-// run tests the packages that match the patterns, or those that have changed, and returns
-// whether all tests passed.
+// run tests the packages that match the patterns, or those that have changed, or all, and
+// returns whether all tests passed.
 func (c check) run(ctx context.Context, patterns, args []string) (bool, error) {
 	began := time.Now()
 	module, err := c.module(ctx)
@@ -39,13 +42,20 @@ func (c check) run(ctx context.Context, patterns, args []string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if c.all {
+		c.printLeftOut(results.skipped, slices.Contains(args, "-short"))
+	} else {
+		c.printOmitted(results.skipped, module.importersOf(chosen))
+	}
 	fmt.Fprintf(c.out, "\n%s; %.0f s\n", results, time.Since(began).Seconds())
-	c.printOmitted(results.skipped, module.importersOf(chosen))
 	return results.broken == 0, nil
 }
 
 // choose returns the import paths of the packages to test.
 func (c check) choose(ctx context.Context, module graph, patterns []string) ([]string, error) {
+	if c.all {
+		return slices.Sorted(maps.Keys(module.packages)), nil
+	}
 	if len(patterns) > 0 {
 		out, err := c.command(ctx, "go", append([]string{"list"}, patterns...)...)
 		if err != nil {
@@ -91,6 +101,19 @@ func (c check) changed(ctx context.Context) ([]string, error) {
 	return strings.FieldsFunc(differing+added, func(r rune) bool { return r == '\n' }), err
 }
 
+// printLeftOut lists what a run of all packages omits.
+func (c check) printLeftOut(skipped []skip, short bool) {
+	fmt.Fprintln(c.out, "\nLeft out:")
+	for _, s := range skipped {
+		fmt.Fprintf(c.out, "- %s: %s\n", s.count(), s.reason)
+	}
+	if short {
+		fmt.Fprintln(c.out, `- fuzzing for longer than the seeds, the guards of the mesh's model, and the modules
+  tools/release and test/cluster: run 'make test-all'`)
+	}
+	fmt.Fprintln(c.out, "- a Kubernetes cluster (make e2e, make conformance), the race detector (make race), the linters (make lint)")
+}
+
 // printOmitted lists what 'make test' and the other targets check in addition.
 func (c check) printOmitted(skipped []skip, importers []string) {
 	fmt.Fprintln(c.out, "\nLeft out:")
@@ -102,9 +125,9 @@ func (c check) printOmitted(skipped []skip, importers []string) {
 	}
 	fmt.Fprintln(c.out, `- tests with programs that take long to compile, unless they are compiled already:
   kube-apiserver and etcd (make apiserver), cert-manager and Vault (make issuers)
-- fuzzing, and tests with -tags meshguard (make test)
+- fuzzing, and tests with -tags meshguard (make test-all)
 - the race detector (make race), the linters (make lint), the demo (make demo)
-'make test' runs all tests. Before a change is done, 'bash .ci/run' must pass.`)
+'make test-all' runs all tests. Before a change is done, 'bash .ci/run' must pass.`)
 }
 
 // command runs a program in the folder and returns its output.

@@ -57,6 +57,7 @@ func TestCheck(t *testing.T) {
 		change   map[string]string
 		packages []string
 		base     string
+		all      bool
 		// ok is the result of run, and wrong a part of its error.
 		ok    bool
 		wrong string
@@ -94,6 +95,14 @@ func TestCheck(t *testing.T) {
 			name: "a file of no package", change: map[string]string{"docs/page.md": "page\n"}, ok: true,
 			says: []string{"differ from main:\n  .\n"},
 		},
+		{
+			name: "all packages", all: true, ok: true,
+			says: []string{
+				"ok  \texample.com/m/a", "ok  \texample.com/m/b", "packages: 4, failed: 0; tests passed: 3, failed: 0, skipped: 1",
+				"- TestProxy: there is no proxy here\n",
+			},
+			not: "import these",
+		},
 		{name: "there is no such package", packages: []string{"./none"}, wrong: "none"},
 		{name: "there is no such branch", base: "elsewhere", wrong: "name packages, for example PKG="},
 	} {
@@ -101,6 +110,7 @@ func TestCheck(t *testing.T) {
 			c := repository(t)
 			var out bytes.Buffer
 			c.out = &out
+			c.all = tt.all
 			if tt.base != "" {
 				c.base = tt.base
 			}

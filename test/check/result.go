@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 )
 
 // results sums up a run of tests.
@@ -25,6 +27,14 @@ type results struct {
 type skip struct {
 	reason string
 	tests  []string
+}
+
+// count says how many tests there are, and names a single one.
+func (s skip) count() string {
+	if len(s.tests) == 1 {
+		return s.tests[0]
+	}
+	return fmt.Sprintf("%d tests", len(s.tests))
 }
 
 func (r results) String() string {
@@ -56,7 +66,9 @@ func (c check) test(ctx context.Context, packages, args []string) (results, erro
 	if err := cmd.Start(); err != nil {
 		return results{}, err
 	}
-	found, err := c.read(stdout)
+	packagesDone, stop := c.progress(len(packages))
+	found, err := c.read(stdout, packagesDone)
+	stop()
 	ended := cmd.Wait()
 	// Failing tests are a result, not an error.
 	if exit := (*exec.ExitError)(nil); err == nil && ended != nil && (!errors.As(ended, &exit) || found.broken == 0) {
@@ -65,11 +77,31 @@ func (c check) test(ctx context.Context, packages, args []string) (results, erro
 	return found, err
 }
 
+// progress says on stderr how far a run of many packages is, as long as that takes. It returns
+// the counter of the packages that are done.
+func (c check) progress(packages int) (done *atomic.Int64, stop func()) {
+	done = new(atomic.Int64)
+	began, ticker, ended := time.Now(), time.NewTicker(progressInterval), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-ticker.C:
+				fmt.Fprintf(os.Stderr, "... %d of %d packages after %.0f s\n", done.Load(), packages, time.Since(began).Seconds())
+			}
+		}
+	}()
+	return done, func() { ticker.Stop(); close(ended) }
+}
+
+const progressInterval = 30 * time.Second
+
 // location matches the position at which a test logs why it is skipped.
 var location = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: `)
 
 // read reads the output of 'go test -json'.
-func (c check) read(from io.Reader) (results, error) {
+func (c check) read(from io.Reader, done *atomic.Int64) (results, error) {
 	var found results
 	output := make(map[string]*strings.Builder)
 	for d := json.NewDecoder(from); ; {
@@ -90,13 +122,24 @@ func (c check) read(from io.Reader) (results, error) {
 			fmt.Fprint(c.out, e.Output)
 		case e.Action != "pass" && e.Action != "fail" && e.Action != "skip":
 		case e.Test == "":
+			done.Add(1)
+			last := lastLine(output[of].String())
+			if c.all && strings.Contains(last, "[no test files]") {
+				continue
+			}
 			found.packages++
 			if e.Action == "fail" {
 				found.broken++
 			}
-			fmt.Fprint(c.out, lastLine(output[of].String())+"\n")
+			fmt.Fprintln(c.out, last)
 		case e.Action == "pass":
 			found.passed++
+			// A test may leave out a part of itself.
+			for line := range strings.Lines(output[of].String()) {
+				if _, why, ok := strings.Cut(line, "SKIPPED: "); ok {
+					found.skip(e.Test, strings.TrimSpace(why))
+				}
+			}
 		case e.Action == "fail":
 			found.failed++
 			fmt.Fprint(c.out, output[of])

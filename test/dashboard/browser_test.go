@@ -32,11 +32,14 @@ type browser struct {
 // newBrowser starts a Chromium, or skips the test if there is none.
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("SKIPPED: it needs Chromium; run 'make test-all'")
+	}
 	program := os.Getenv("CHROMIUM")
 	if program == "" {
 		found, err := exec.LookPath("chromium")
 		if err != nil {
-			t.Skip("there is no Chromium; install the package chromium, or set CHROMIUM to the program's path")
+			t.Skip("SKIPPED: there is no Chromium; install the package chromium, or set CHROMIUM to the program's path")
 		}
 		program = found
 	}

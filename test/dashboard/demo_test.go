@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/outrigger-mesh/outrigger/internal/compile"
 )
 
 // buildDemo compiles the demo's programs, and returns their folder.
@@ -21,12 +22,12 @@ func buildDemo(t *testing.T) string {
 	t.Helper()
 	root := filepath.Join("..", "..")
 	bin := t.TempDir()
-	build := exec.Command("go", "build", "-o", bin+"/", "./cmd/outrigger-core", "./cmd/outrigger-agent", "./samples/bookstore")
-	build.Dir = root
-	// The agent runs in images without a C library.
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the demo: %v\n%s", err, out)
+	if err := compile.Build(t.Context(), compile.Options{
+		Folder: root, Packages: []string{"./cmd/outrigger-core", "./cmd/outrigger-agent", "./samples/bookstore"}, Output: bin + "/",
+		// The agent runs in images without a C library.
+		Env: []string{"CGO_ENABLED=0"},
+	}); err != nil {
+		t.Fatal(err)
 	}
 	return bin
 }
@@ -105,9 +106,6 @@ func outrigger(t *testing.T, bin, debug string, args ...string) (string, int) {
 // TestDemo looks at the bookstore while its split moves, with three classes of sidecars if
 // their proxies are on this machine.
 func TestDemo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it runs the demo")
-	}
 	b := newBrowser(t)
 	bin := buildDemo(t)
 	classes := map[string]string{"envoy": "bookbuyer/bookbuyer", "haproxy": "bookwarehouse/bookwarehouse", "pipy": "bookthief/bookthief"}

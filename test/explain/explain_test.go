@@ -49,9 +49,6 @@ func TestExplainIsTrue(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	if testing.Short() {
-		t.Skip("it compiles and starts a mesh")
-	}
 	programs, err := localmesh.BuildPrograms(t.Context(), t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)

@@ -175,9 +175,6 @@ func problemsOf(snapshot *fact.Snapshot) []byte {
 
 // TestCity has Envoy validate one proxy's configuration in a mesh of a thousand services.
 func TestCity(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes some seconds")
-	}
 	for _, permissive := range []bool{true, false} {
 		name := map[bool]string{true: "permissive", false: "by rules"}[permissive]
 		t.Run(name, func(t *testing.T) {

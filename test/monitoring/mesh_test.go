@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -25,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
+	"github.com/outrigger-mesh/outrigger/internal/compile"
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
@@ -44,9 +44,6 @@ const controlPlane = "osm-system"
 // TestQueries runs the bookstore with every proxy that this machine has, lets Prometheus scrape
 // it as the chart's monitors say, and runs the queries of all dashboards and alerts.
 func TestQueries(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it compiles and starts a mesh")
-	}
 	folder := programs(t)
 	if err := lab.Available(); errors.Is(err, lab.ErrUnavailable) {
 		t.Skip("SKIPPED: ", err)
@@ -199,8 +196,8 @@ func startMesh(t *testing.T) (*localmesh.Mesh, localmesh.Programs) {
 		t.Fatal(err)
 	}
 	bookstore := filepath.Join(dir, "bookstore")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bookstore, "../../samples/bookstore").CombinedOutput(); err != nil {
-		t.Fatalf("compiling the bookstore: %v\n%s", err, out)
+	if err := compile.Build(t.Context(), compile.Options{Packages: []string{"../../samples/bookstore"}, Output: bookstore}); err != nil {
+		t.Fatal(err)
 	}
 	var classes []string
 	for _, class := range []string{"envoy", "haproxy", "pipy"} {

@@ -27,6 +27,9 @@ import (
 // compiled.
 func programs(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("SKIPPED: it needs Prometheus; run 'make test-all'")
+	}
 	out, err := exec.Command("../prometheus/build.sh", "--where").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,9 @@ import (
 // If it is missing, the test is skipped: not every machine can compile it.
 func program(t *testing.T, name string) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skipf("SKIPPED: it needs %s; run 'make test-all'", name)
+	}
 	out, err := exec.Command("../../../test/issuers/build.sh", name, "--where").Output()
 	if err != nil {
 		t.Fatalf("asking test/issuers/build.sh where %s is: %v", name, err)

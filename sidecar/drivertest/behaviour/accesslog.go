@@ -142,7 +142,7 @@ func testReasons(t *testing.T, w *testMesh) {
 		}
 		return nil
 	})
-	for _, tt := range []struct {
+	cases := []struct {
 		what, pod, reason string
 		refused           func()
 		is                func(accessLine) bool
@@ -168,19 +168,41 @@ func testReasons(t *testing.T, w *testMesh) {
 		{"a call out of the mesh", client, telemetry.ReasonEgress, func() {
 			_, _ = w.send(w.pod(t, client), request{url: "http://" + net.JoinHostPort(nodeAddress, outsidePort) + "/", timeout: 5 * time.Second})
 		}, func(accessLine) bool { return true }},
-	} {
-		before := len(w.accessLog(tt.pod))
-		counts := map[string]string{telemetry.LabelReason: tt.reason}
-		w.counts(t, tt.refused, counted{tt.pod, telemetry.Denied, counts, 1}, counted{tt.pod, telemetry.Denied, nil, 1})
-		w.eventually(t, func() error {
-			lines := w.accessLog(tt.pod)[before:]
-			lines = slices.DeleteFunc(lines, func(l accessLine) bool { return l.text("reason") == "" })
-			if len(lines) != 1 || lines[0].text("reason") != tt.reason || !tt.is(lines[0]) {
-				return fmt.Errorf("%s: the log of %s has the reasons in %v, want one line with %q", tt.what, tt.pod, lines, tt.reason)
-			}
-			return nil
-		})
 	}
+	before := map[string]int{}
+	refused := map[string]float64{}
+	for _, tt := range cases {
+		before[tt.pod] = len(w.accessLog(tt.pod))
+		refused[tt.pod]++
+		refused[tt.pod+tt.reason]++
+	}
+	var want []counted
+	for _, tt := range cases {
+		reason := map[string]string{telemetry.LabelReason: tt.reason}
+		want = append(want, counted{tt.pod, telemetry.Denied, reason, refused[tt.pod+tt.reason]}, counted{tt.pod, telemetry.Denied, nil, refused[tt.pod]})
+	}
+	w.counts(t, func() {
+		for _, tt := range cases {
+			tt.refused()
+		}
+	}, want...)
+	w.eventually(t, func() error {
+		lines := map[string][]accessLine{}
+		for pod, n := range before {
+			lines[pod] = slices.DeleteFunc(w.accessLog(pod)[n:], func(l accessLine) bool { return l.text("reason") == "" })
+		}
+		for _, tt := range cases {
+			i := slices.IndexFunc(lines[tt.pod], func(l accessLine) bool { return l.text("reason") == tt.reason && tt.is(l) })
+			if i < 0 {
+				return fmt.Errorf("%s: the log of %s has the reasons in %v, want a line with %q", tt.what, tt.pod, lines[tt.pod], tt.reason)
+			}
+			lines[tt.pod] = slices.Delete(lines[tt.pod], i, i+1)
+		}
+		if len(lines[client])+len(lines[server]) > 0 {
+			return fmt.Errorf("there are more lines with reasons: %v", lines)
+		}
+		return nil
+	})
 	for _, line := range w.accessLog("users/thief") {
 		if line.text("path") == "/cart/stolen" && line.text("reason") != "" {
 			t.Errorf("the client's proxy has refused nothing, and its line has a reason: %v", line)

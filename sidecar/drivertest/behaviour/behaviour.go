@@ -18,6 +18,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -83,8 +84,9 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// parallelPairs is the number of concurrently tested pairs, which mostly wait.
-const parallelPairs = 2
+// turns limits how many pairs are tested at once, by all tests of this process. Most rows
+// wait for a second or more, so there are more pairs than processors.
+var turns = make(chan struct{}, 2*min(runtime.GOMAXPROCS(0), 4))
 
 // Run tests every row with every pair as subtests CLIENT-to-SERVER/ROW. It skips the
 // test if the machine does not support a lab, and fails it if the mesh does not behave
@@ -96,6 +98,11 @@ func Run(t *testing.T, options Options) Result {
 		t.Skip("SKIPPED: ", err)
 	} else if err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range options.Rows {
+		if !slices.ContainsFunc(Chapters(), func(c Chapter) bool { return slices.ContainsFunc(c.Rows, func(r Row) bool { return r.Name == name }) }) {
+			t.Fatalf("there is no row %q", name)
+		}
 	}
 	programs, err := localmesh.BuildPrograms(t.Context(), t.TempDir(), options.Program)
 	if err != nil {
@@ -116,7 +123,6 @@ func Run(t *testing.T, options Options) Result {
 	}
 	var mu sync.Mutex
 	var group sync.WaitGroup
-	turns := make(chan struct{}, parallelPairs)
 	for _, p := range pairs {
 		turns <- struct{}{}
 		group.Go(func() {

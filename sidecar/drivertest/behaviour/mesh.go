@@ -137,7 +137,9 @@ func (w *testMesh) eventually(t *testing.T, is func() error) {
 func (w *testMesh) eventuallyWithin(t *testing.T, limit time.Duration, is func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
-	for {
+	// Most conditions hold at once or after some milliseconds; each attempt costs the proxies
+	// work that other rows need.
+	for wait := time.Millisecond; ; wait = min(wait*3/2, limit/100) {
 		err := is()
 		if err == nil {
 			return
@@ -145,7 +147,7 @@ func (w *testMesh) eventuallyWithin(t *testing.T, limit time.Duration, is func()
 		if time.Now().After(deadline) {
 			t.Fatal(err)
 		}
-		time.Sleep(limit / 1000)
+		time.Sleep(wait)
 	}
 }
 

@@ -105,12 +105,11 @@ type counted struct {
 // counts checks that what the function does is counted exactly.
 func (w *testMesh) counts(t *testing.T, do func(), want ...counted) {
 	t.Helper()
-	before := map[string]page{}
+	var pods []string
 	for _, c := range want {
-		if before[c.pod] == nil {
-			before[c.pod] = w.quietMetrics(t, c.pod)
-		}
+		pods = append(pods, c.pod)
 	}
+	before := w.quietMetrics(t, pods...)
 	do()
 	w.eventuallyWithin(t, time.Minute, func() error { return w.haveGrown(t, before, want...) })
 }
@@ -148,21 +147,27 @@ func (p page) grown(before page) []string {
 
 func (s sample) String() string { return fmt.Sprint(s.name, s.labels) }
 
-// quietMetrics returns the metrics of a pod once they have counted everything that is over:
+// quietMetrics returns the metrics of pods once they have counted everything that is over:
 // proxies may pass counts on once a second.
-func (w *testMesh) quietMetrics(t *testing.T, pod string) page {
+func (w *testMesh) quietMetrics(t *testing.T, pods ...string) map[string]page {
 	t.Helper()
 	const quiet = 2500 * time.Millisecond
-	var last page
+	var last map[string]page
 	var since time.Time
 	w.eventuallyWithin(t, time.Minute, func() error {
 		asked := time.Now()
-		now := w.metrics(t, pod)
-		if grown := now.grown(last); len(grown) > 0 || since.IsZero() {
+		now, changed := map[string]page{}, last == nil
+		for _, pod := range pods {
+			if now[pod] == nil {
+				now[pod] = w.metrics(t, pod)
+				changed = changed || len(now[pod].grown(last[pod])) > 0
+			}
+		}
+		if changed {
 			last, since = now, asked
 		}
 		if asked.Sub(since) < quiet {
-			return fmt.Errorf("the metrics of %s still change", pod)
+			return fmt.Errorf("the metrics of %v still change", pods)
 		}
 		return nil
 	})
@@ -254,7 +259,7 @@ func testCountsOfOpenConnections(t *testing.T, w *testMesh) {
 	if got, err := line(w.pod(t, client), "cart-v1.shop:9000", "echo\n"); err != nil || got != "echo\n" {
 		t.Fatalf("%q, %v", got, err)
 	}
-	before := map[string]page{client: w.quietMetrics(t, client), server: w.quietMetrics(t, server)}
+	before := w.quietMetrics(t, client, server)
 	source, destination := w.ends(telemetry.TCP)
 	mutual := []string{telemetry.LabelTLS, telemetry.MutualTLS}
 	expect := func(within time.Duration, bytes float64) {

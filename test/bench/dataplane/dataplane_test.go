@@ -30,9 +30,6 @@ func TestMain(m *testing.M) {
 // TestBench measures everything once, in short rounds, and checks that each step has
 // switched off what its name says.
 func TestBench(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts many proxies")
-	}
 	if err := lab.Available(); errors.Is(err, lab.ErrUnavailable) {
 		t.Skip("SKIPPED: ", err)
 	} else if err != nil {

@@ -22,12 +22,7 @@ func TestMain(m *testing.M) {
 // TestCertificates measures a small mesh: every pod must get its certificate, for one review of
 // its token, and none of its requests may be refused.
 func TestCertificates(t *testing.T) {
-	if !apiserver.Built() {
-		if os.Getenv("CI") != "" {
-			t.Fatal(apiserver.ErrNotBuilt)
-		}
-		t.Skip("SKIPPED:", apiserver.ErrNotBuilt)
-	}
+	apiserver.Require(t)
 	const services = 5
 	o := &options{modes: []string{modePolicy}, clients: []string{protocolDelta}, scenarios: []string{scenarioCertificates, scenarioAtOnce}, rounds: 1, within: time.Second, built: t.TempDir()}
 	got := make(map[string]Certificates)
