@@ -59,6 +59,9 @@ type event struct {
 func (c check) test(ctx context.Context, packages, args []string) (results, error) {
 	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-json"}, args, packages)...)
 	cmd.Dir, cmd.Stderr = c.dir, os.Stderr
+	// An interrupted go command ends its tests too, a killed one leaves them behind.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return results{}, err
