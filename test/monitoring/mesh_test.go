@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
-	"github.com/outrigger-mesh/outrigger/internal/compile"
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
+	"github.com/outrigger-mesh/outrigger/internal/compile"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 	"github.com/outrigger-mesh/outrigger/internal/monitoring"
