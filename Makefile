@@ -120,7 +120,7 @@ fresh: ## run the tests that could fail on a new machine, with an empty module c
 # The race detector needs cgo.
 race: export CGO_ENABLED := 1
 race: apiserver proxies issuers ## run the tests of the concurrent packages with the race detector
-	go test -race -timeout 20m ./health/... ./sidecar/... ./drivers/... ./internal/...
+	go test -race -vet=off -timeout 20m $$(.ci/goroutines)
 
 cluster: ## start a one-node Kubernetes cluster on this machine and print its kubeconfig; needs root
 	@test/cluster/install.sh && cd test/cluster && go run . up
