@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,7 +91,9 @@ func TestEndpointsChangeWithoutAReload(t *testing.T) {
 	workers := r.workers()
 	stop := make(chan struct{})
 	var group sync.WaitGroup
-	for i := range 12 {
+	const clients = 12
+	var answered [clients]atomic.Int64
+	for i := range clients {
 		method, h2, reconnects := []string{"GET", "PUT"}[i%2], i >= 8, i < 4
 		group.Go(func() {
 			c := client(r.outbound, storeAddress, nil, h2)
@@ -105,12 +108,34 @@ func TestEndpointsChangeWithoutAReload(t *testing.T) {
 				if err != nil || response.StatusCode != http.StatusOK {
 					t.Errorf("%s of client %d: %v, %v", method, i, response, err)
 				}
+				answered[i].Add(1)
 				if reconnects {
 					c.CloseIdleConnections()
 				}
 			}
 		})
 	}
+	// answerAll returns when no client waits for an answer that it waited for before. Until then
+	// the slot of an endpoint that is gone has a connection, and is not free.
+	answerAll := func() {
+		t.Helper()
+		var before [clients]int64
+		for i := range before {
+			before[i] = answered[i].Load()
+		}
+		for i := range before {
+			for deadline := time.Now().Add(r.patience); answered[i].Load() < before[i]+2; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Errorf("client %d gets no answers", i)
+					return
+				}
+			}
+		}
+	}
+	// Clients must not outlive the test.
+	t.Cleanup(group.Wait)
+	ended := sync.OnceFunc(func() { close(stop) })
+	t.Cleanup(ended)
 	change := func(draining bool, servers ...*httptest.Server) {
 		r.serve(viewOf(draining, servers...), "1")
 		if took := r.awaitAck(acked); took > 2*time.Second {
@@ -123,10 +148,10 @@ func TestEndpointsChangeWithoutAReload(t *testing.T) {
 		change(true, append(slices.Clone(servers), next)...)
 		servers = []*httptest.Server{servers[1], next}
 		change(false, servers...)
-		time.Sleep(20 * time.Millisecond)
+		answerAll()
 		end(old)
 	}
-	close(stop)
+	ended()
 	group.Wait()
 	if now := r.workers(); now != workers {
 		t.Errorf("the workers were %s and are %s", workers, now)
