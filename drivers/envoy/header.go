@@ -8,6 +8,7 @@ import (
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	earlyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -15,19 +16,39 @@ import (
 
 const mutationFilter = "envoy.filters.http.header_mutation"
 
-// stripIdentity removes the headers in which a client claims an identity, also from trailers,
-// and those that Outrigger's proxies use among themselves.
+// removeOwn removes the headers that Outrigger's proxies use among themselves. No end may send
+// them. Prefixes take less memory than an expression, and every listener has them.
+var removeOwn = []*mutationrulesv3.HeaderMutation{removePrefix("x-outrigger-"), removePrefix("x_outrigger_")}
+
+// sanitizeEarly removes them from requests before Envoy records anything, and the headers from which
+// it would take the name, the caller and the URL of a span.
+var sanitizeEarly = earlyMutations(slices.Concat(removeOwn, []*mutationrulesv3.HeaderMutation{
+	removeName(spanName), removeName("x-envoy-downstream-service-cluster"), removeName("x-envoy-downstream-service-node"), removeName("x-envoy-original-path"),
+})...)
+
+// spanName is the header of requests and answers from which Envoy would take the name of a span.
+const spanName = "x-envoy-decorator-operation"
+
+// sanitizeAnswers does the same for answers.
+var sanitizeAnswers = slices.Concat(removeOwn, []*mutationrulesv3.HeaderMutation{removeName(spanName)})
+
+// stripAnswers is for the client's side. What trailers contain is removed at the server's.
+var stripAnswers = httpFilterOf(mutationFilter, &mutationv3.HeaderMutation{
+	Mutations: &mutationv3.Mutations{ResponseMutations: sanitizeAnswers},
+})
+
+// stripIdentity is for the server's side. It also removes the headers in which a client claims an
+// identity, and all of these from trailers.
 var stripIdentity = httpFilterOf(mutationFilter, &mutationv3.HeaderMutation{
 	Mutations: &mutationv3.Mutations{
-		RequestMutations: identityMutations(), RequestTrailersMutations: append(identityMutations(), remove(clientCertHeader)),
-		ResponseMutations: ownHeaders, ResponseTrailersMutations: ownHeaders,
+		RequestMutations:         identityMutations(),
+		RequestTrailersMutations: slices.Concat(identityMutations(), removeOwn, []*mutationrulesv3.HeaderMutation{remove(clientCertHeader)}),
+		ResponseMutations:        sanitizeAnswers, ResponseTrailersMutations: removeOwn,
 	},
 })
 
-var ownHeaders = []*mutationrulesv3.HeaderMutation{remove("x-outrigger-.*")}
-
 func identityMutations() []*mutationrulesv3.HeaderMutation {
-	out := slices.Clone(ownHeaders)
+	var out []*mutationrulesv3.HeaderMutation
 	for _, name := range mesh.IdentityHeaders() {
 		spellings := mesh.HeaderSpellings(name)
 		if name == clientCertHeader {
@@ -61,9 +82,14 @@ func normalizeEarly(names []string) *hcmv3.HttpConnectionManager {
 	if names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !isToken(name) }); len(names) == 0 {
 		return new(hcmv3.HttpConnectionManager)
 	}
-	return &hcmv3.HttpConnectionManager{EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{{
-		Name: "envoy.http.early_header_mutation.header_mutation", TypedConfig: pack(&earlyv3.HeaderMutation{Mutations: joinLines(names)}),
-	}}}
+	return &hcmv3.HttpConnectionManager{EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{earlyMutations(joinLines(names)...)}}
+}
+
+// earlyMutations change a request before Envoy looks at it.
+func earlyMutations(mutations ...*mutationrulesv3.HeaderMutation) *corev3.TypedExtensionConfig {
+	return &corev3.TypedExtensionConfig{
+		Name: "envoy.http.early_header_mutation.header_mutation", TypedConfig: pack(&earlyv3.HeaderMutation{Mutations: mutations}),
+	}
 }
 
 func joinLines(names []string) []*mutationrulesv3.HeaderMutation {
@@ -85,8 +111,18 @@ func allLines(name string) format {
 }
 
 // remove removes headers whose whole name matches.
-func remove(names expression) *mutationrulesv3.HeaderMutation {
+func remove(names expression) *mutationrulesv3.HeaderMutation { return removeMatching(regex(names)) }
+
+func removePrefix(prefix string) *mutationrulesv3.HeaderMutation {
+	return removeMatching(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: prefix}})
+}
+
+func removeMatching(names *matcherv3.StringMatcher) *mutationrulesv3.HeaderMutation {
 	return &mutationrulesv3.HeaderMutation{Action: &mutationrulesv3.HeaderMutation_RemoveOnMatch_{
-		RemoveOnMatch: &mutationrulesv3.HeaderMutation_RemoveOnMatch{KeyMatcher: regex(names)},
+		RemoveOnMatch: &mutationrulesv3.HeaderMutation_RemoveOnMatch{KeyMatcher: names},
 	}}
+}
+
+func removeName(name string) *mutationrulesv3.HeaderMutation {
+	return &mutationrulesv3.HeaderMutation{Action: &mutationrulesv3.HeaderMutation_Remove{Remove: name}}
 }

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"slices"
 	"time"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
@@ -30,7 +31,7 @@ type httpOptions struct {
 	Inbound bool
 	// ServiceName is the service name in OTLP spans.
 	ServiceName string
-	// Filters precede the router.
+	// Filters are between the one that removes headers and the router.
 	Filters []*hcmv3.HttpFilter
 	// Compared are headers whose values the routes compare.
 	Compared []string
@@ -42,14 +43,19 @@ type httpOptions struct {
 // httpFilter returns an HTTP connection manager. It leaves requests unchanged as far as
 // possible: the application should see what it would see without a proxy.
 func httpFilter(o httpOptions) *listenerv3.Filter {
+	first := stripAnswers
+	if o.Inbound {
+		first = stripIdentity
+	}
 	manager := &hcmv3.HttpConnectionManager{
 		StatPrefix: o.StatPrefix,
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
 			ConfigSource: adsSource(), RouteConfigName: o.RouteName,
 		}},
-		HttpFilters: append(o.Filters[:len(o.Filters):len(o.Filters)], routerFilter),
-		AccessLog:   accessLogs(o.Settings, o.Logs),
-		Tracing:     tracing(o),
+		HttpFilters:                   slices.Concat([]*hcmv3.HttpFilter{first}, o.Filters, []*hcmv3.HttpFilter{routerFilter}),
+		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{sanitizeEarly},
+		AccessLog:                     accessLogs(o.Settings, o.Logs),
+		Tracing:                       tracing(o),
 
 		// The proxy is not an edge proxy: x-forwarded-for and x-forwarded-proto stay
 		// as the client wrote them, and no address counts as internal, since Envoy

@@ -183,7 +183,7 @@ func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv
 	manager := httpFilter(httpOptions{
 		StatPrefix: portName(p.Port), RouteName: name, Settings: b.settings, Logs: inboundRequests, Inbound: true, ComparesPath: p.ComparesPath(),
 		ServiceName: b.proxy.Identity.CommonName(),
-		Filters:     append([]*hcmv3.HttpFilter{stripIdentity, denyAll, noRequestLimit}, authorization(b.settings.Authorization)...),
+		Filters:     append([]*hcmv3.HttpFilter{denyAll, noRequestLimit}, authorization(b.settings.Authorization)...),
 	})
 	b.chain(name, match, socket, append(connectionLimit(p.Limits.Connections, portName(p.Port)), manager))
 	b.resources = append(b.resources, newResource(routeType, name, inboundRoutes(name, p, allowed, shadow)))

@@ -29,6 +29,10 @@ var observability = []Row{
 	{"Access logs of errors or a share", "The MeshConfig limits access logs to errors, to a share of the other requests, or turns them off, and refused requests are counted all the same.", ofBoth(mesh.FeatureAccessLogs, mesh.FeatureAccessLogSampling), testAccessLogLevels},
 	{"Reasons of refusals", "The line of a request or connection that a sidecar refuses has the reason under which it is counted.", ofBoth(mesh.FeatureAccessLogs), testReasons},
 	{"Traces", "Both proxies send spans of one trace to the collector.", ofBoth(mesh.FeatureZipkinTracing), testTraces},
+	{"Forged records", "A client, a server or a peer without a sidecar cannot forge what a sidecar records: headers from which proxies take it are removed first at either end, and appear in no access log, metric or span, nor at the other end. Values that records contain are escaped.", Needs{
+		Client: []mesh.Feature{mesh.FeatureAccessLogs, mesh.FeatureZipkinTracing, mesh.FeatureRetries},
+		Server: []mesh.Feature{mesh.FeatureAccessLogs, mesh.FeatureZipkinTracing},
+	}, testForgery},
 	{"Traces by OTLP", "Both proxies send spans of one trace to OpenTelemetry's collector.", ofBoth(mesh.FeatureOTLPTracing), testOTLPTraces},
 }
 
