@@ -2,6 +2,7 @@ package pipy
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 )
 
 func destination(x *compiler, d *mesh.Destination) destinationDocument {
+	x.of(mesh.PartDestination, d.Name)
 	return destinationDocument{
 		header:    header{schema},
 		Name:      d.Name,
@@ -120,9 +122,11 @@ func policy(p mesh.UpstreamPolicy) policyDocument {
 func egress(x *compiler, e *mesh.Egress, unknown []netip.Prefix) egressDocument {
 	out := egressDocument{header: header{schema}, AllowAll: e.AllowAll, Unknown: each(unknown, cidr), Ports: make(map[string]*egressPortDocument, len(e.Ports))}
 	for _, p := range e.Ports {
-		out.Ports[strconv.Itoa(int(p.Port))] = &egressPortDocument{
-			Protocol: string(p.Protocol), Hosts: each(p.Hosts, x.egressHost), Ranges: each(p.Ranges, cidr),
+		host := func(h mesh.EgressHost) egressHostDocument {
+			x.of(mesh.PartEgress, fmt.Sprintf("%s:%d", h.Host, p.Port))
+			return x.egressHost(h)
 		}
+		out.Ports[strconv.Itoa(int(p.Port))] = &egressPortDocument{Protocol: string(p.Protocol), Hosts: each(p.Hosts, host), Ranges: each(p.Ranges, cidr)}
 	}
 	return out
 }

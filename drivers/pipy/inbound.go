@@ -38,6 +38,7 @@ func (x *compiler) port(p *mesh.InboundPort) *portDocument {
 		limit := newRequestLimit(*r)
 		out.RequestLimit = &limit
 	}
+	x.of("rate limit", "port "+strconv.Itoa(int(p.Port)))
 	for _, r := range p.Limits.Routes {
 		out.RouteLimits = append(out.RouteLimits, routeLimitElement{Path: x.regexMatch(r.Path), Limit: newRequestLimit(r.Limit)})
 	}
@@ -58,12 +59,14 @@ func protocol(p mesh.Protocol) string {
 func (x *compiler) access(a mesh.Access) accessDocument {
 	out := accessDocument{Anyone: a.Anyone, Audit: a.Audit}
 	for _, rule := range a.Rules {
+		x.of(mesh.PartPermission, rule.Name)
 		out.Rules = append(out.Rules, ruleDocument{Name: rule.Name, Sources: each(rule.Sources, spiffeID), Requests: each(rule.Requests, x.request)})
 	}
 	return out
 }
 
 func (x *compiler) ingress(r mesh.Ingress) ingressDocument {
+	x.of(mesh.PartIngress, r.Name)
 	return ingressDocument{
 		Name: r.Name, TLS: r.TLS, SNIHosts: each(r.SNIHosts, strings.ToLower), SkipClientCert: r.SkipClientCert, Ranges: each(r.Ranges, cidr),
 		AnyPrincipal: r.AnyPrincipal, Principals: each(r.Principals, spiffeID), Requests: each(r.Requests, x.request),

@@ -21,8 +21,10 @@ const (
 // Start serves the repository on the ControllerContext's port, by default 6060, until
 // ctx is done.
 func (Driver) Start(ctx context.Context) (health.Probes, error) {
+	t := newTranslator()
 	return repo.Start(ctx, repo.Service{Name: name, Port: driver.RepoPort, DebugPath: debugPath}, repo.Options{
-		Translate: newTranslator().set,
+		Translate: t.set,
+		LeftOut:   t.leftOut,
 		Objects:   objects,
 	})
 }

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -9,10 +10,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Conviction is a part that a proxy refused although it accepted everything else.
+// Conviction is a part that a proxy refused although it accepted everything else, or that its
+// driver has left out.
 type Conviction struct {
 	Part mesh.Part
-	// Message is the proxy's, about a configuration with this part.
+	// Message is the proxy's, about a configuration with this part, or the driver's.
 	Message string
 
 	until time.Time
@@ -31,10 +33,18 @@ func Rejections(version string, view *mesh.View, leftOut []Conviction) []driver.
 	return rejections
 }
 
-// objectOf returns the Service of a destination or backend, and the proxy's pod for parts of
-// many objects.
+// objectOf returns the Service of a destination or backend, the TrafficTarget of a permission, the
+// IngressBackend of an ingress, and the proxy's pod for parts of many objects.
 func objectOf(part mesh.Part, view *mesh.View) mesh.ObjectRef {
 	switch part.Kind {
+	case mesh.PartPermission:
+		if namespace, name, ok := strings.Cut(part.Name, "/"); ok {
+			return mesh.ObjectRef{APIVersion: "access.smi-spec.io/v1alpha3", Kind: "TrafficTarget", Namespace: namespace, Name: name}
+		}
+	case mesh.PartIngress:
+		if namespace, name, ok := strings.Cut(part.Name, "/"); ok {
+			return mesh.ObjectRef{APIVersion: "policy.openservicemesh.io/v1alpha1", Kind: "IngressBackend", Namespace: namespace, Name: name}
+		}
 	case mesh.PartDestination:
 		if d, ok := view.Outbound.Destinations.Get(part.Name); ok {
 			return ServiceObject(d.Service)

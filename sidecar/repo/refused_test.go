@@ -1,10 +1,12 @@
 package repo
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
@@ -50,4 +52,47 @@ func TestRefusedBefore(t *testing.T) {
 
 func isReportOf(r driver.Rejection, port mesh.ServicePort) bool {
 	return len(r.Resources) == 1 && r.Resources[0] == "destination "+port.String()
+}
+
+// TestLeftOutByTheDriver has a driver leave out a part by itself, which is reported when a proxy has
+// accepted the files.
+func TestLeftOutByTheDriver(t *testing.T) {
+	c := newCore(t)
+	proxy := proxyOf("1")
+	port := mesh.ServicePort{Name: mesh.Name{Namespace: "elsewhere", Name: "bad"}, Port: 80}
+	outbound := func(name string) *mesh.View {
+		d := mesh.Seal(&mesh.Destination{Name: port.String(), Service: port, Protocol: mesh.HTTP, Port: 80, Routes: []mesh.Route{{Name: name}}})
+		return mesh.NewView(mesh.Seal(proxy), testSettings, testInbound,
+			mesh.NewOutbound("shop/cart", mesh.TableOf(map[string]*mesh.Destination{d.Name: d}), mesh.Table[*mesh.Backend]{}), testEgress)
+	}
+	c.SetView("1", outbound("large"))
+	h := c.serve(t, func(s *Server) {
+		s.options.Translate = func(v *mesh.View) mirror.Set {
+			d, _ := v.Outbound.Destinations.Get(port.String())
+			return setOf(t, testMain, d.Routes[0].Name)
+		}
+		s.options.LeftOut = func(v *mesh.View) []delivery.Conviction {
+			d, _ := v.Outbound.Destinations.Get(port.String())
+			if d.Routes[0].Name != "large" {
+				return nil
+			}
+			return []delivery.Conviction{{Part: mesh.Part{Kind: mesh.PartDestination, Name: d.Name}, Message: "too large"}}
+		}
+	})
+	client := h.client(t, "1")
+	client.Wait = 100 * time.Millisecond
+	large := mirror.Version(setOf(t, testMain, "large"))
+	if _, err := client.Poll(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the part that the driver has left out", func() bool {
+		_, _ = client.Poll(t.Context(), large)
+		for _, r := range h.refusals() {
+			if r.LeftOut {
+				object := mesh.ObjectRef{APIVersion: "v1", Kind: "Service", Namespace: "elsewhere", Name: "bad"}
+				return isReportOf(r, port) && r.Message == "too large" && slices.Equal(r.Objects, []mesh.ObjectRef{object})
+			}
+		}
+		return false
+	})
 }

@@ -37,6 +37,10 @@ type Options struct {
 	// Translator is used if Translate is nil. It returns new files each time. If it
 	// returns an error, the proxy keeps its current files.
 	Translator driver.Translator
+	// LeftOut, if set, returns the parts of a View that its files do not contain, or not all of,
+	// because the driver has left something out. The requests to what is left out must be denied
+	// or fail. It is called whenever a proxy has accepted the files.
+	LeftOut func(view *mesh.View) []delivery.Conviction
 	// Objects, if set, returns the user's objects that a file was generated from, so that
 	// a refusal can be reported on them.
 	Objects func(view *mesh.View, file string) []mesh.ObjectRef

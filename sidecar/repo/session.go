@@ -289,7 +289,11 @@ func (s *session) reportLeftOut(version string) {
 	s.mu.Lock()
 	view := s.view
 	s.mu.Unlock()
-	for _, rejection := range delivery.Rejections(version, view, s.quarantine.LeftOut()) {
+	leftOut := s.quarantine.LeftOut()
+	if s.server.options.LeftOut != nil {
+		leftOut = append(slices.Clip(leftOut), s.server.options.LeftOut(s.made)...)
+	}
+	for _, rejection := range delivery.Rejections(version, view, leftOut) {
 		s.conn.Rejected(rejection)
 	}
 }
