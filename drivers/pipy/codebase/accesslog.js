@@ -20,6 +20,7 @@ export function log(describe) {
     bytes_sent: fields.bytes_sent ?? null,
     connection_close_details: fields.connection_close_details || null,
     downstream_failure: fields.downstream_failure || null,
+    downstream_local: fields.downstream_local || null,
     downstream_peer: fields.downstream_peer || null,
     downstream_remote: fields.downstream_remote || null,
     duration: fields.duration ?? null,

@@ -6,7 +6,7 @@ import { cutOff, isGRPC, reply, takeTrailers } from './reply.js'
 import { dropOwn } from './request.js'
 import { newAnswerReader, expect, openTunnel, read } from './framing.js'
 import { newWatch, watch, pass } from './frames.js'
-import { newShape, begin, write } from './shape.js'
+import { PRIMER, newShape, begin, follow, write } from './shape.js'
 
 // Pipy's encoder writes a body as soon as it has more than this many bytes.
 var BUFFERED = 1
@@ -19,12 +19,18 @@ var $call
 // there is one. The call is broken if an answer that has begun can't be completed. Its
 // onConnected, if set, is called with it. It must not be a closure over the call's connection,
 // which PipyJS would never free.
-export function newCall(address, port, head, http2) {
+export function newCall(address, port, head, http2, described) {
   var reader = newAnswerReader()
   if (http2) openTunnel(reader, true)
   else if (head) expect(reader, head.method)
+  var shape = newShape()
+  var primed = !http2 && Boolean(described) && hasBody(head)
+  if (described) {
+    described.primed = primed
+    follow(shape, head, described)
+  }
   return {
-    reader, watch: newWatch(false), shape: newShape(), gone: false,
+    reader, watch: newWatch(false), shape, primed, answers: null, informed: false, gone: false,
      address, port, head, http2, outbound: null, connected: false, onConnected: null, caller: null, counts: null, failure: '', host: hostPort(address, port), received: 0, sent: 0, body: 0, skipped: false, answered: false, ended: false, broken: false, status: 0, answerHead: null, trailers: null,
   }
 }
@@ -32,11 +38,11 @@ export function newCall(address, port, head, http2) {
 var connectOptions = {
   idleTimeout: 0,
   connectTimeout: 10,
-  onState: outbound => follow($call, outbound),
+  onState: outbound => changed($call, outbound),
 }
 
-// follow handles the connection's state changes.
-function follow(call, outbound) {
+// changed handles the connection's state changes.
+function changed(call, outbound) {
   switch (outbound.state) {
     case 'open':
       // The kernel must choose the port at connect time: then one port can serve several
@@ -100,6 +106,7 @@ export var exchange = pipeline($=>$
 )
 
 var streamed = pipeline($=>$
+  .replaceMessageStart(start => $call.primed ? [start, new Data(PRIMER)] : start)
   .encodeHTTPRequest({ bufferSize: BUFFERED })
   .handleMessageStart(start => begin($call.shape, start.head, false))
   .replaceData(data => write($call.shape, data))
@@ -118,13 +125,22 @@ var multiplexed = pipeline($=>$
   )
 )
 
-// answer passes the start of the answer on, but drops informational answers and those
-// that Pipy itself generates when the connection fails.
+// hasBody reports whether a request with the head has a body.
+export function hasBody(head) {
+  return head.headers['transfer-encoding'] !== undefined || Number.parseInt(head.headers['content-length']) > 0
+}
+
+// answer passes the start of the answer on, also of interim ones if the call has the shape of the
+// client's answers. It drops those that Pipy itself generates when the connection fails.
 function answer(call, start) {
   var head = start.head
   if (head.status < 200 && head.status !== 101) {
     call.skipped = true
-    return []
+    var interim = call.reader.interims.shift()
+    call.informed = Boolean(call.answers && interim)
+    if (!call.informed) return []
+    follow(call.answers, head, { interim })
+    return start
   }
   if (!call.connected || head.status >= 500 && (!head.headers || Object.keys(head.headers).length === 0)) {
     call.failure = call.failure || 'connection termination'
@@ -135,6 +151,7 @@ function answer(call, start) {
   call.answerHead = head
   head.protocol = 'HTTP/1.1'
   dropOwn(head.headers)
+  if (call.reader.length !== undefined) head.headers['content-length'] = `${call.reader.length}`
   if (call.http2) call.trailers = takeTrailers(head)
   if (head.status === 101) head.headers.connection = 'upgrade'
   if (head.status === 204 || head.status === 304) {
@@ -156,13 +173,14 @@ function passBody(call, data) {
 function finish(call, end) {
   if (call.skipped) {
     call.skipped = false
-    return []
+    return call.informed ? end : []
   }
   if (!call.answered || call.ended) return []
   if (call.status === 101) return end
   if (isShort(call) || call.watch.cut || call.reader.failure) return abandon(call, new StreamEnd('ConnectionReset'))
   call.ended = true
   if (call.http2) hangUp(call)
+  if (end.tail && end.tail.headers) dropOwn(end.tail.headers)
   var trailers = call.trailers || call.reader.trailers
   return trailers ? new MessageEnd({ headers: trailers }) : end
 }

@@ -265,8 +265,9 @@ function eject(b, endpoint) {
 }
 
 // acquire requests an idle or new session with an endpoint for a user, which has the form
-// {backend, endpoint, kind, granted, ended}: granted(user, session) is called with the
-// session, and ended(user, session) if it ends while the user has it. If the backend may
+// {backend, endpoint, kind, alone, granted, ended}: granted(user, session) is called with the
+// session, and ended(user, session) if it ends while the user has it. A user that is alone gets a
+// new session, which it closes. If the backend may
 // have no more connections, the user waits until one is free. acquire returns false if too
 // many wait.
 export function acquire(user) {
@@ -346,7 +347,7 @@ function shareConnections() {
 function give(user) {
   var b = user.backend
   var idle = user.endpoint.idle[user.kind]
-  for (var i = idle.length; i > 0; i--) {
+  for (var i = user.alone ? 0 : idle.length; i > 0; i--) {
     var session = idle.pop()
     if (session.state === 'open') return grant(user, session)
   }

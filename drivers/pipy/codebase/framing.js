@@ -6,7 +6,7 @@
 // expects; on HTTP/2 and after an upgrade it passes on everything. Nothing follows what is
 // refused.
 
-import { isToken } from './request.js'
+import { isOwn, isToken, isTrailer } from './request.js'
 
 // What a reader expects next.
 var HEAD = 0, LENGTH = 1, SIZE = 2, CHUNK = 3, CHUNK_END = 4, TRAILERS = 5, REST = 6, HELD = 7, PASSED = 8, REFUSED = 9
@@ -15,8 +15,10 @@ var HEAD = 0, LENGTH = 1, SIZE = 2, CHUNK = 3, CHUNK_END = 4, TRAILERS = 5, REST
 var LARGEST_HEAD = 64 * 1024, LARGEST_LINE = 16 * 1024 - 16, LARGEST_SIZE_LINE = 4096, LARGEST_LENGTH = 2147483647
 // How many bytes of a head are searched for its end at first.
 var USUAL_HEAD = 4096
+// The methods of HTTP are much shorter.
+var LARGEST_METHOD = 64
 
-var CR = 13, LF = 10
+var CR = 13, LF = 10, SPACE = 32
 var nul = String.fromCharCode(0)
 var hexadecimal = '0123456789abcdefABCDEF', decimal = '0123456789'
 
@@ -24,19 +26,22 @@ var hexadecimal = '0123456789abcdefABCDEF', decimal = '0123456789'
 var methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'CONNECT', 'OPTIONS', 'TRACE']
 
 // newRequestReader returns a reader of what a client sends. Its heads describe the requests
-// that the decoder has been passed, in order: {method, expects, refused}.
+// that the decoder has been passed, in order: {method, path, expects, refused,
+// trailers}. Those of one that is
+// refused are empty if it is not HTTP.
 export function newRequestReader() {
   return newReader(true)
 }
 
 // newAnswerReader returns a reader of what a server sends. Before each answer expect() must
-// be called. Its failure says why the connection can't be used any more.
+// be called. Its interims are the texts of interim answers, for which the decoder gets
+// a 100; its length is that of a body that the answer does not have, which the decoder does not get. Its failure says why the connection can't be used any more.
 export function newAnswerReader() {
   return newReader(false)
 }
 
 function newReader(ofRequests) {
-  return { ofRequests, http2: false, state: HEAD, pending: null, left: 0, size: 0, heads: [], method: '', idle: !ofRequests, failure: '', trailers: null }
+  return { ofRequests, http2: false, state: HEAD, pending: null, left: 0, size: 0, heads: [], current: null, interims: [], length: undefined, method: '', idle: !ofRequests, failure: '', trailers: null }
 }
 
 // expect prepares for the answer to a request with the method.
@@ -44,6 +49,8 @@ export function expect(reader, method) {
   reader.method = method
   reader.idle = false
   reader.trailers = null
+  reader.length = undefined
+  reader.interims = []
 }
 
 // openTunnel ends the reading: what follows is HTTP/2, or not HTTP at all.
@@ -104,16 +111,20 @@ function fail(reader, why) {
 }
 
 // refuse answers a request that can't be passed on: the decoder gets another one in its place.
-function refuse(reader, output, status, text) {
+// The line is the first one, as far as there is one.
+function refuse(reader, output, status, text, line) {
+  var parts = line.split(' ')
+  var http = parts.length === 3 && isToken(parts[0]) && parts[2].startsWith('HTTP/')
+  var details = http ? 'invalid_request' : 'not_http'
   reader.state = REFUSED
-  reader.heads.push({ method: '', expects: false, refused: { status, text } })
+  reader.heads.push({ method: http ? parts[0] : '', path: http ? parts[1] : '', expects: false, refused: { status, text, details } })
   output.push('GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n')
   return false
 }
 
 // reject refuses a head.
-function reject(reader, output, status, text) {
-  return reader.ofRequests ? refuse(reader, output, status, text) : fail(reader, text)
+function reject(reader, output, status, text, line) {
+  return reader.ofRequests ? refuse(reader, output, status, text, line) : fail(reader, text)
 }
 
 function readBody(reader, input, output, next) {
@@ -182,7 +193,8 @@ function readChunkEnd(reader, input, output) {
   return true
 }
 
-// readTrailer reads a line after the last chunk. The decoder does not know trailers.
+// readTrailer reads a line after the last chunk. The decoder does not know trailers: those of a
+// request are kept in its description, those of an answer in the reader.
 function readTrailer(reader, input, output) {
   var line = lineOf(input, LARGEST_LINE)
   if (line === undefined) return false
@@ -194,8 +206,11 @@ function readTrailer(reader, input, output) {
   var colon = line === null ? -1 : line.indexOf(':')
   reader.size += line === null ? 0 : line.length
   if (colon < 1 || !isToken(line.substring(0, colon)) || reader.size > LARGEST_HEAD) return fail(reader, 'an invalid trailer')
-  if (!reader.trailers) reader.trailers = {}
-  reader.trailers[line.substring(0, colon).toLowerCase()] = line.substring(colon + 1).trim()
+  var name = line.substring(0, colon).toLowerCase()
+  if (!isTrailer(name)) return true
+  var message = reader.ofRequests ? reader.current : reader
+  if (!message.trailers) message.trailers = {}
+  message.trailers[name] = line.substring(colon + 1).trim()
   return true
 }
 
@@ -206,6 +221,26 @@ function endOfHead(input) {
   var found = searchHead(new Data(input).shift(most).toArray())
   if (found !== 0 || most === input.size) return found
   return searchHead(new Data(input).shift(Math.min(input.size, LARGEST_HEAD + 1)).toArray())
+}
+
+// mayBeRequest reports whether the input, which has no complete head, may begin a request. What
+// other protocols begin with is answered at once: their clients may wait for an answer.
+function mayBeRequest(input) {
+  var bytes = new Data(input).shift(Math.min(input.size, USUAL_HEAD)).toArray()
+  if (bytes[0] === CR) return bytes.length === 1
+  var space = bytes.indexOf(SPACE)
+  var method = bytes.slice(0, space < 0 ? bytes.length : space)
+  if (method.length > LARGEST_METHOD || method.some(c => c < SPACE || c >= 127)) return false
+  var end = bytes.indexOf(LF)
+  return end < 0 || plain(new Data(input).shift(end)).indexOf(' HTTP/') >= 0
+}
+
+// firstLine returns the first line of the input, or '' if it is not text.
+function firstLine(input) {
+  var bytes = new Data(input).shift(Math.min(input.size, LARGEST_LINE)).toArray()
+  var end = bytes.indexOf(LF)
+  var text = new Data(input).shift(end < 0 ? bytes.length : end).toString()
+  return text === undefined ? '' : text.trim()
 }
 
 function searchHead(bytes) {
@@ -224,19 +259,20 @@ function readHead(reader, input, output) {
   if (input.size === 0) return false
   var end = endOfHead(input)
   if (end === 0) {
-    if (input.size > LARGEST_HEAD) return reject(reader, output, 431, 'the headers are too large')
+    if (input.size > LARGEST_HEAD) return reject(reader, output, 431, 'the headers are too large', firstLine(input))
+    if (reader.ofRequests && !mayBeRequest(input)) return refuse(reader, output, 400, 'not HTTP', '')
     return false
   }
-  if (end < 0) return reject(reader, output, 400, 'a line that does not end in CR and LF')
-  if (end > LARGEST_HEAD) return reject(reader, output, 431, 'the headers are too large')
+  if (end < 0) return reject(reader, output, 400, 'a line that does not end in CR and LF', firstLine(input))
+  if (end > LARGEST_HEAD) return reject(reader, output, 431, 'the headers are too large', firstLine(input))
   var raw = input.shift(end)
   var text = raw.toString()
   if (text === undefined) text = plain(raw)
   var lines = text.split('\r\n')
-  if (text.split('\r').length !== lines.length || text.indexOf(nul) >= 0) return reject(reader, output, 400, 'a control character')
+  if (text.split('\r').length !== lines.length || text.indexOf(nul) >= 0) return reject(reader, output, 400, 'a control character', lines[0])
   var head = { raw, lines, changed: false, length: undefined, chunked: false, encodings: 0, upgrade: '', connection: '', expects: false, host: false, fault: 0, text: '' }
   readFields(reader, head)
-  if (head.fault) return reject(reader, output, head.fault, head.text)
+  if (head.fault) return reject(reader, output, head.fault, head.text, lines[0])
   return reader.ofRequests ? passRequest(reader, head, output) : passAnswer(reader, head, output)
 }
 
@@ -295,7 +331,7 @@ function readFields(reader, head) {
         head.expects = line.substring(colon + 1).trim().toLowerCase() === '100-continue'
         break
     }
-    if (name.startsWith('x-outrigger-')) {
+    if (isOwn(name)) {
       lines[i] = null
       head.changed = true
     } else if (before === undefined) {
@@ -336,19 +372,20 @@ function push(head, output) {
 }
 
 function passRequest(reader, head, output) {
-  var parts = head.lines[0].split(' ')
-  if (head.lines[0] === 'PRI * HTTP/2.0') {
+  var line = head.lines[0]
+  var parts = line.split(' ')
+  if (line === 'PRI * HTTP/2.0') {
     reader.http2 = true
     reader.state = PASSED
     output.push(head.raw)
     return true
   }
-  if (parts.length !== 3 || !isToken(parts[0]) || parts[1] === '') return refuse(reader, output, 400, 'an invalid request line')
-  if (parts[2] !== 'HTTP/1.1' && parts[2] !== 'HTTP/1.0') return refuse(reader, output, 505, 'another version of HTTP')
-  if (head.length !== undefined && head.chunked) return refuse(reader, output, 400, 'both a content-length and a transfer-encoding')
-  if (head.chunked && parts[2] === 'HTTP/1.0') return refuse(reader, output, 400, 'a transfer-encoding in HTTP/1.0')
+  if (parts.length !== 3 || !isToken(parts[0]) || parts[1] === '') return refuse(reader, output, 400, 'an invalid request line', line)
+  if (parts[2] !== 'HTTP/1.1' && parts[2] !== 'HTTP/1.0') return refuse(reader, output, 505, 'another version of HTTP', line)
+  if (head.length !== undefined && head.chunked) return refuse(reader, output, 400, 'both a content-length and a transfer-encoding', line)
+  if (head.chunked && parts[2] === 'HTTP/1.0') return refuse(reader, output, 400, 'a transfer-encoding in HTTP/1.0', line)
   var method = parts[0]
-  if (method === 'HEAD' && (head.chunked || head.length > 0)) return refuse(reader, output, 400, 'a body of HEAD')
+  if (method === 'HEAD' && (head.chunked || head.length > 0)) return refuse(reader, output, 400, 'a body of HEAD', line)
   if (!methods.includes(method)) {
     parts[0] = 'POST'
     head.lines[0] = parts.join(' ')
@@ -360,22 +397,27 @@ function passRequest(reader, head, output) {
     // Before the two empty elements that end the head.
     head.lines.splice(head.lines.length - 2, 0, 'upgrade: websocket')
   }
-  reader.heads.push({ method, version: parts[2], expects: head.expects && !empty && parts[2] === 'HTTP/1.1', refused: null })
+  reader.current = { method, path: parts[1], expects: head.expects && !empty && parts[2] === 'HTTP/1.1', refused: null, trailers: null }
+  reader.heads.push(reader.current)
   push(head, output)
   reader.left = head.length || 0
   reader.state = upgrades ? HELD : head.chunked ? SIZE : reader.left > 0 ? LENGTH : HEAD
   return !upgrades
 }
 
-// passAnswer passes on the head of an answer. Interim answers are dropped, except for the
-// switch to another protocol.
+// passAnswer passes on the head of an answer. The decoder takes interim answers, except for the
+// switch to another protocol, only as 100; their text is kept.
 function passAnswer(reader, head, output) {
   var line = head.lines[0]
   var status = Number.parseInt(line.substring(9, 12))
   if (!(line.startsWith('HTTP/1.1 ') || line.startsWith('HTTP/1.0 ')) || !consistsOf(line.substring(9, 12), decimal) || line.length > 12 && line.charAt(12) !== ' ' || !(status >= 100 && status <= 599)) {
     return fail(reader, 'an invalid answer')
   }
-  if (status < 200 && status !== 101) return true
+  if (status < 200 && status !== 101) {
+    reader.interims.push(head.lines.filter(line => line !== null).join('\r\n'))
+    output.push('HTTP/1.1 100 Continue\r\n\r\n')
+    return true
+  }
   if (line.length === 12) {
     // The decoder needs the space before the reason.
     head.lines[0] += ' '
@@ -387,6 +429,12 @@ function passAnswer(reader, head, output) {
     return true
   }
   var empty = reader.method === 'HEAD' || status === 204 || status === 304
+  if (empty && reader.method !== 'HEAD' && head.length !== undefined) {
+    // The decoder would wait for the body that the client already has.
+    head.lines = head.lines.map(line => line !== null && line.toLowerCase().startsWith('content-length:') ? null : line)
+    head.changed = true
+    reader.length = head.length
+  }
   if (head.chunked && head.length !== undefined && !empty) return fail(reader, 'both a content-length and a transfer-encoding')
   push(head, output)
   reader.left = head.length || 0

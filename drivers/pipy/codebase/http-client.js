@@ -10,12 +10,17 @@ import { close, carry, receive } from './session.js'
 import { expect } from './framing.js'
 import { pass as passFrame } from './frames.js'
 import { dropOwn } from './request.js'
+import { hasBody } from './application.js'
+import { PRIMER, begin as shape, follow, write } from './shape.js'
 import { add, reserve } from './shared.js'
 import { isRetriable, retryDelay } from './retry.js'
 import { cutOff, isGRPC, reply, takeTrailers } from './reply.js'
 
 // How many bytes of a request body are kept for retries.
 var KEPT = 256 * 1024
+// How many seconds a request may take to arrive that is forwarded when it is complete, and shares
+// connections with others.
+var SOON = 0.02
 // After how many idle seconds connections are closed by default.
 var IDLE = 300
 
@@ -29,7 +34,7 @@ var $session
 // endpoint} of the first try if it is given, and connection, whose "broken" is set if an answer that has begun can't be completed.
 export function newRequest(head, options) {
   return {
-    head, options, body: new Data, kept: true, complete: false, end: null, onComplete: null,
+    head, options, body: new Data, kept: true, complete: false, end: null, onComplete: null, onSoon: null,
     tries: 0, retries: 0, unseen: 0, tried: [], current: null, again: false, expired: false, ended: false, timer: null,
     // A request to upgrade the protocol is not retried.
     upgrade: !!head.headers.upgrade,
@@ -73,6 +78,25 @@ var watch = pipeline($=>$
 
 var exchange = pipeline($=>$
   .wait(() => $try.acquired)
+  .pipe(() => $try.alone ? streamed : pooled)
+  .replaceMessageStart(start => answered($try, start))
+  .replaceData(data => $try.head && !$try.over ? data : undefined)
+  .replaceMessageEnd(end => answerEnded($try, end))
+  .replaceStreamEnd(end => exchangeEnded($try, end))
+  .onEnd(() => leave($try))
+)
+
+// streamed forwards a request while it arrives, over a session of its own.
+var streamed = pipeline($=>$
+  .replaceMessageStart(start => [start, new Data(PRIMER)])
+  .encodeHTTPRequest({ bufferSize: 1 })
+  .pipe(() => checked, () => [$try.session])
+  .decodeHTTPResponse(() => $try.request.head)
+)
+
+// pooled forwards a request when it is complete: Pipy's filter for several requests keeps those of
+// HTTP/1.1 until then.
+var pooled = pipeline($=>$
   .muxHTTP(
     // A number: Pipy mistakes an object for another one that had the same memory address.
     () => $try.session.id,
@@ -81,11 +105,6 @@ var exchange = pipeline($=>$
     .onStart(() => new Data)
     .pipe(() => checked, () => [$try.session])
   )
-  .replaceMessageStart(start => answered($try, start))
-  .replaceData(data => $try.head && !$try.over ? data : undefined)
-  .replaceMessageEnd(end => answerEnded($try, end))
-  .replaceStreamEnd(end => exchangeEnded($try, end))
-  .onEnd(() => leave($try))
 )
 
 // checked carries a session whose answers are checked before Pipy reads them.
@@ -96,6 +115,8 @@ var checked = pipeline($=>$
       return new Data
     }
   )
+  .handleMessageStart(start => shape($session.shape, start.head, false))
+  .replaceData(data => $session.version === 1 ? write($session.shape, data) : data)
   .pipe(carry, () => [$session])
   .replaceData(data => receive($session, data))
   .handleData(() => passFrame($session.watch))
@@ -122,10 +143,31 @@ function begin(request) {
     t.kind = request.options.http2 && !endpoint.http1 ? 'http2' : 'http1'
     count(t, 1)
     request.tried.push(endpoint)
-    if (!acquire(t)) fail(t, 'overflow')
-    else if (request.complete) limitTry(t)
+    if (t.kind === 'http1' && isArriving(request) && !request.options.described.expects) {
+      request.onSoon = () => start(t)
+      after(SOON, start, t)
+    } else {
+      start(t)
+    }
   }
   return t
+}
+
+// isArriving reports whether the body of a request of HTTP/1.1 is not complete yet.
+function isArriving(request) {
+  var described = request.options.described
+  return Boolean(described) && !request.complete && !request.upgrade && (described.expects || hasBody(request.head))
+}
+
+// start gets the session of a try, once. A request that is still arriving is forwarded meanwhile.
+function start(t) {
+  if (t.started || t.left || t.outcome) return
+  var request = t.request
+  t.started = true
+  request.onSoon = null
+  t.alone = t.kind === 'http1' && isArriving(request)
+  if (!acquire(t)) fail(t, 'overflow')
+  else if (request.complete) limitTry(t)
 }
 
 function newTry(request) {
@@ -134,7 +176,7 @@ function newTry(request) {
   var failed = new Promise(settle => settleFailed = settle)
   return {
     request, backend: null, endpoint: null, kind: '', granted, ended: sessionEnded, session: null, timer: null,
-    head: null, trailers: null, interim: false, upgraded: false, finished: false, outcome: '', over: false, cut: false, left: false,
+    started: false, alone: false, head: null, trailers: null, interim: false, informed: false, upgraded: false, finished: false, outcome: '', over: false, cut: false, left: false,
     counted: false, isRetry: request.retries > 0,
     // Pipy rejects a promise that can't be settled any more.
     acquired, failed, settleAcquired, settleFailed,
@@ -157,7 +199,14 @@ function granted(t, session) {
   }
   t.session = session
   session.uses++
-  if (t.kind === 'http1') expect(session.reader, t.request.head.method)
+  if (t.kind === 'http1') {
+    expect(session.reader, t.request.head.method)
+    var described = t.request.options.described
+    if (described) {
+      described.primed = t.alone
+      follow(session.shape, t.request.head, described)
+    }
+  }
   t.settleAcquired()
 }
 
@@ -179,6 +228,8 @@ function fail(t, outcome) {
   if (t.outcome || t.head) return
   t.outcome = outcome
   t.settleFailed()
+  // After an interim answer nothing else ends the try.
+  if (t.informed && t.session) close(t.session)
 }
 
 // answered handles the start of an answer: it is passed on, or the request is retried.
@@ -187,7 +238,7 @@ function answered(t, start) {
   var head = start.head
   if (head.status === 100) {
     t.interim = true
-    return
+    return inform(t, start)
   }
   if (t.outcome || t.session.state === 'ended') {
     // Pipy has generated this answer for a connection that ended.
@@ -203,6 +254,7 @@ function answered(t, start) {
     return new StreamEnd
   }
   dropOwn(head.headers)
+  if (t.session.reader.length !== undefined) head.headers['content-length'] = `${t.session.reader.length}`
   t.trailers = takeTrailers(head)
   t.head = head
   t.upgraded = head.status === 101
@@ -213,17 +265,27 @@ function answered(t, start) {
   return start
 }
 
+// inform passes an interim answer on to a client of HTTP/1.1.
+function inform(t, start) {
+  var connection = t.request.options.connection
+  var interim = t.session.reader.interims.shift()
+  if (!interim || t.over || t.outcome || !t.request.options.described || connection.old) return undefined
+  follow(connection.shape, start.head, { interim })
+  t.informed = true
+  return start
+}
+
 // answerEnded distinguishes complete answers from truncated ones, which Pipy would make
 // look complete.
 function answerEnded(t, end) {
   if (t.interim) {
     t.interim = false
-    return
+    return t.informed ? end : undefined
   }
   if (t.over || !t.head) return
   if (t.upgraded) return end
   var headers = t.head.headers
-  var framed = 'content-length' in headers || 'transfer-encoding' in headers
+  var framed = t.session.reader.length === undefined && ('content-length' in headers || 'transfer-encoding' in headers)
   var cut = t.session.version === 1 ? !end.tail && framed && t.request.head.method !== 'HEAD' : t.session.watch.cut || !t.trailers && !end.tail && t.session.state === 'ended'
   if (cut) {
     t.over = true
@@ -237,6 +299,7 @@ function answerEnded(t, end) {
     t.finished = true
     leave(t)
   }
+  if (end.tail && end.tail.headers) dropOwn(end.tail.headers)
   var trailers = t.trailers || t.session.reader.trailers
   return trailers ? new MessageEnd({ headers: trailers }) : end
 }
@@ -262,7 +325,7 @@ function leave(t) {
   if (t.backend) withdraw(t)
   if (t.counted) count(t, -1)
   if (!t.session) return
-  if (t.finished) {
+  if (t.finished && !t.alone) {
     release(t.session)
     return
   }
@@ -352,6 +415,7 @@ function completed(request, end) {
   request.complete = true
   request.end = end
   if (request.options.timeout && !request.timer) request.timer = after(request.options.timeout, expire, request)
+  if (request.onSoon) request.onSoon()
   if (request.current) limitTry(request.current)
   if (request.onComplete) request.onComplete()
   request.onComplete = null
@@ -364,6 +428,7 @@ function end(request) {
   request.timer = null
   request.current = null
   request.onComplete = null
+  request.onSoon = null
 }
 
 // after calls the function with the arguments after that many seconds, unless the returned

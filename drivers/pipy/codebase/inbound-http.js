@@ -9,9 +9,9 @@ import { ask } from './external.js'
 import { changeHeaders } from './filter.js'
 import { newCall, exchange, hangUp } from './application.js'
 import { reply } from './reply.js'
-import { read, openTunnel } from './framing.js'
-import { watch, pass } from './frames.js'
-import { begin, write } from './shape.js'
+import { openTunnel } from './framing.js'
+import { answering, describe } from './requests.js'
+import { follow } from './shape.js'
 import { startSpan, finishSpan } from './tracing.js'
 import { count, series, countDownstream, countRequest as countUpstream } from './metrics.js'
 import { countRequest, grpcStatus } from './telemetry.js'
@@ -22,52 +22,40 @@ import { endConnection } from './leave.js'
 var $connection
 var $request
 
-// requests returns a pipeline that answers all requests of a connection. It is started
-// with the connection. Each connection needs its own pipeline: Pipy reuses pipelines, and
-// data that one client had sent after an upgrade request would be read as the next
-// client's.
+// requests returns a pipeline that answers all requests of a connection, with which it is
+// started.
 export function requests() {
-  return pipeline($=>$
-    .onStart(connection => void ($connection = connection))
-    .handleStreamEnd(() => left($connection))
-    .replaceData(data => receive($connection, data))
-    .handleData(() => pass($connection.watch))
-    .demuxHTTP({ bufferSize: 1 }).to($=>$
-      .onStart(() => void ($request = newRequest()))
-      .handleData(data => void ($request.received += data.size))
-      // A truncated request must not look complete to the application.
-      .replaceMessageEnd(end => $connection.watch.cut ? cutOff($request) : end)
-      .replaceStreamEnd(end => $connection.watch.cut ? cutOff($request) : end)
-      .pipe(
-        function (evt) {
-          if (evt instanceof MessageStart) return take($connection, $request, evt.head)
-          if (evt instanceof StreamEnd) return dropped
-        },
-        () => [$request.call]
-      )
-      .handleMessageStart(evt => began($connection, $request, evt.head))
-      .handleData(data => void ($request.sent += data.size))
-      .handleMessageEnd(end => finished($connection, $request, end))
-      .handleStreamEnd(() => void (isCutOff($request) && ($connection.broken = true)))
-      .onEnd(() => ended($connection, $request))
-    )
-    .handleMessageStart(start => begin($connection.shape, start.head, $connection.old))
-    // A truncated answer must not look complete.
-    .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : write($connection.shape, data))
-    .replaceMessageEnd(end => $connection.broken || $connection.last ? [end, new StreamEnd('ConnectionReset')] : end)
-  )
+  return answering({ pipeline: one, exchange: newRequest, abort: cutOff, left })
 }
 
-// receive checks what the client sends.
-function receive(connection, data) {
-  var passed = read(connection.reader, data)
-  return connection.reader.http2 && passed instanceof Data ? watch(connection.watch, passed) : passed
+// one returns the pipeline of one request.
+function one() {
+  return pipeline($=>$
+    .onStart(
+      function (request) {
+        $request = request
+        $connection = request.connection
+      }
+    )
+    .handleData(data => void ($request.received += data.size))
+    .pipe(
+      function (evt) {
+        if (evt instanceof MessageStart) return take($connection, $request, evt.head)
+        if (evt instanceof StreamEnd) return dropped
+      },
+      () => [$request.call]
+    )
+    .handleMessageStart(evt => began($connection, $request, evt.head))
+    .handleData(data => void ($request.sent += data.size))
+    .handleMessageEnd(end => finished($connection, $request, end))
+    .handleStreamEnd(() => void (isCutOff($request) && ($connection.broken = true)))
+    .onEnd(() => ended($connection, $request))
+  )
 }
 
 // left ends the calls for a client that has gone. Peers do not half-close a connection; other
 // clients may, and get the answers to what they have sent.
 function left(connection) {
-  connection.watch.cut = true
   if (connection.peer) connection.calls.forEach(call => hangUp(call))
 }
 
@@ -85,8 +73,8 @@ var checked = pipeline($=>$
   .pipe(() => $request.call ? exchange : refusal, () => [$request.call])
 )
 
-// continued asks the client for the body before it forwards the request: Pipy reads an
-// application's answer only after the request.
+// continued asks the client for the body before it forwards the request to an application that
+// speaks HTTP/2.
 var continued = pipeline($=>$
   .replaceMessageStart(start => [new MessageStart({ status: 100 }), new MessageEnd, start])
   .demux().to($=>$
@@ -108,26 +96,22 @@ var refusal = pipeline($=>$
   .replaceMessageStart(() => $request.answer)
 )
 
-function newRequest() {
-  return { begun: Date.now(), head: null, path: '', call: null, target: null, verdict: null, changes: null, answer: null, status: 0, firstByte: undefined, details: '', flags: '-', audited: false, tunnel: false, closes: false, received: 0, sent: 0, grpcStatus: '', span: null }
+function newRequest(connection) {
+  return { connection, described: null, end: { trailers: null }, begun: Date.now(), head: null, path: '', call: null, target: null, verdict: null, changes: null, answer: null, status: 0, firstByte: undefined, details: '', flags: '-', audited: false, tunnel: false, closes: false, received: 0, sent: 0, grpcStatus: '', span: null }
 }
 
 // take returns the pipeline for a request with the head.
 function take(connection, request, head) {
-  // HTTP/2 has no such description.
-  var described = head.protocol ? connection.reader.heads.shift() : undefined
+  var described = describe(connection, head)
   request.head = head
   request.path = head.path
-  if (described) {
-    connection.old = head.protocol === 'HTTP/1.0'
-    if (described.refused) {
-      request.tunnel = true
-      return refuse(request, described.refused.status, described.refused.text, 'invalid_request')
-    }
-    if (described.method !== head.method) head.method = described.method
+  request.described = described
+  if (described && described.refused) {
+    request.tunnel = true
+    return refuse(request, described.refused.status, described.refused.text, described.refused.details)
   }
   var target = answerer(connection, request, head)
-  if (!described || !described.expects || target === refusal) return target
+  if (!expects(request) || target === refusal || !isHTTP2(connection)) return target
   request.target = target
   return continued
 }
@@ -158,14 +142,27 @@ function answerer(connection, request, head) {
   }
   identifyCaller(connection, head)
   request.span = startSpan('SERVER', head)
-  var http2 = port.http2 || !head.protocol
+  var http2 = isHTTP2(connection) || !head.protocol
   if (!settings().authorization) return forward(connection, request, http2)
   request.verdict = ask(connection, head).then(verdict => judge(connection, request, http2, verdict))
   return checked
 }
 
+// isHTTP2 reports whether the application speaks HTTP/2 at the port.
+function isHTTP2(connection) {
+  return portAt(connection.number).http2
+}
+
+function expects(request) {
+  return Boolean(request.described && request.described.expects)
+}
+
 function forward(connection, request, http2) {
-  request.call = newCall(connection.address, connection.number, request.head, http2)
+  request.call = newCall(connection.address, connection.number, request.head, http2, request.described)
+  // A client of HTTP/1.1 gets interim answers, too, and the application decides whether it may send
+  // its body.
+  if (request.described && !connection.old) request.call.answers = connection.shape
+  if (expects(request) && !http2) request.head.headers.expect = '100-continue'
   connection.calls.add(request.call)
   return exchange
 }
@@ -239,6 +236,7 @@ function prefixOf(connection) {
 function began(connection, request, head) {
   if (head.status === 100) return
   if (head.status === 101) openTunnel(connection.reader, false)
+  if (request.head.protocol) follow(connection.shape, head, request.end)
   request.status = head.status
   request.firstByte = Date.now()
   changeHeaders(head.headers, request.changes)
@@ -253,7 +251,9 @@ function began(connection, request, head) {
 }
 
 function finished(connection, request, end) {
+  if (!request.status) return
   connection.last = request.closes
+  request.end.trailers = (end.tail && end.tail.headers) || null
   request.grpcStatus = grpcStatus(end.tail && end.tail.headers)
 }
 
@@ -285,7 +285,8 @@ function ended(connection, request) {
     duration,
     method: head.method,
     path: request.path,
-    protocol: head.protocol || 'HTTP/2',
+    // What is not HTTP has no method.
+    protocol: head.method ? head.protocol || 'HTTP/2' : '',
     reason,
     requested_server_name: connection.serverName,
     request_id: head.headers['x-request-id'],

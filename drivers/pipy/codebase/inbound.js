@@ -13,9 +13,7 @@ import { newCall, stream } from './application.js'
 import { take } from './ratelimit.js'
 import { threads } from './shared.js'
 import { requests } from './inbound-http.js'
-import { newRequestReader } from './framing.js'
-import { newWatch } from './frames.js'
-import { newShape } from './shape.js'
+import { newRequests } from './requests.js'
 import { count, change } from './metrics.js'
 import { countConnection, countRefusal } from './telemetry.js'
 import { log, timestamp } from './accesslog.js'
@@ -80,8 +78,8 @@ function newConnection(socket) {
   return {
     address: destination ? destination.address : '', number, source: peerOf(socket), remote: hostPort(peerOf(socket), socket.remotePort),
     begun: Date.now(), hello: null, first: undefined, silent: false, classified: false,
-    security: 'plaintext', serverName: '', peer: '', secured: false, gone: false, timer: null, http: false, last: false, broken: false, call: null, failure: '', refused: '', audited: false, received: 0, sent: 0,
-    reader: newRequestReader(), watch: newWatch(true), shape: newShape(), old: false, calls: new Set,
+    security: 'plaintext', serverName: '', peer: '', secured: false, gone: false, timer: null, http: false, call: null, failure: '', refused: '', audited: false, received: 0, sent: 0,
+    calls: new Set, ...newRequests(),
   }
 }
 

@@ -8,9 +8,9 @@ import { keptBy, keep, addCookie } from './persistence.js'
 import { requestBackend } from './egress.js'
 import { newRequest, abort, send } from './http-client.js'
 import { reply } from './reply.js'
-import { newRequestReader, openTunnel, read } from './framing.js'
-import { newWatch, watch, pass } from './frames.js'
-import { newShape, begin, write } from './shape.js'
+import { openTunnel } from './framing.js'
+import { answering, describe } from './requests.js'
+import { follow } from './shape.js'
 import { pick } from './backend.js'
 import { changeHeaders, rewrite, locationOf, isPreflight, preflightHeaders, shareWith } from './filter.js'
 import { startSpan } from './tracing.js'
@@ -22,52 +22,35 @@ var $connection
 var $exchange
 var $copy
 
-// takeRequests returns the pipeline that answers all requests of one connection. It is
-// started with the connection. Each connection needs its own pipeline: Pipy reuses
-// pipelines, and would pass data that followed an upgrade request to the next connection.
+// takeRequests returns a pipeline that answers all requests of a connection, with which it is
+// started.
 export function takeRequests() {
-  return pipeline($=>$
-    .onStart(
-      function (connection) {
-        $connection = connection
-        connection.reader = newRequestReader()
-        connection.watch = newWatch(true)
-        connection.shape = newShape()
-      }
-    )
-    .handleStreamEnd(() => left($connection))
-    .replaceData(data => receive($connection, data))
-    .handleData(() => pass($connection.watch))
-    .demuxHTTP({ bufferSize: 1 }).to($=>$
-      .onStart(() => void ($exchange = newExchange()))
-      .handleData(data => void ($exchange.sent += data.size))
-      // A truncated request must not look complete to the server.
-      .replaceMessageEnd(end => $connection.watch.cut ? cutOff($exchange) : end)
-      .replaceStreamEnd(end => $connection.watch.cut ? cutOff($exchange) : end)
-      .handleMessageEnd(() => mirror($exchange))
-      .pipe(
-        function (evt) {
-          if (evt instanceof MessageStart) return take($connection, $exchange, evt.head)
-          if (evt instanceof StreamEnd) return dropped
-        },
-        () => [$exchange.request]
-      )
-      .handleMessageStart(start => began($connection, $exchange, start.head))
-      .handleData(data => void ($exchange.received += data.size))
-      .handleMessageEnd(end => finished($connection, $exchange, end))
-      .onEnd(() => ended($connection, $exchange))
-    )
-    .handleMessageStart(start => begin($connection.shape, start.head, $connection.old))
-    // A truncated answer must not look complete.
-    .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : write($connection.shape, data))
-    .replaceMessageEnd(end => $connection.broken || $connection.last ? [end, new StreamEnd('ConnectionReset')] : end)
-  )
+  return answering({ pipeline: one, exchange: newExchange, abort: cutOff, left })
 }
 
-// receive checks what the client sends.
-function receive(connection, data) {
-  var passed = read(connection.reader, data)
-  return connection.reader.http2 && passed instanceof Data ? watch(connection.watch, passed) : passed
+// one returns the pipeline of one request.
+function one() {
+  return pipeline($=>$
+    .onStart(
+      function (exchange) {
+        $exchange = exchange
+        $connection = exchange.connection
+      }
+    )
+    .handleData(data => void ($exchange.sent += data.size))
+    .handleMessageEnd(() => mirror($exchange))
+    .pipe(
+      function (evt) {
+        if (evt instanceof MessageStart) return take($connection, $exchange, evt.head)
+        if (evt instanceof StreamEnd) return dropped
+      },
+      () => [$exchange.request]
+    )
+    .handleMessageStart(start => began($connection, $exchange, start.head))
+    .handleData(data => void ($exchange.received += data.size))
+    .handleMessageEnd(end => finished($connection, $exchange, end))
+    .onEnd(() => ended($connection, $exchange))
+  )
 }
 
 // cutOff aborts a request whose stream was reset.
@@ -78,7 +61,8 @@ function cutOff(exchange) {
 
 var dropped = pipeline($=>$)
 
-// continued asks the client for the body before it forwards the request.
+// continued asks the client for the body before it forwards the request to a server that speaks
+// HTTP/2.
 var continued = pipeline($=>$
   .replaceMessageStart(start => [new MessageStart({ status: 100 }), new MessageEnd, start])
   .demux().to($=>$
@@ -93,21 +77,18 @@ var continued = pipeline($=>$
 
 // take returns the pipeline for a request with the head.
 function take(connection, exchange, head) {
-  // HTTP/2 has no such description.
-  var described = head.protocol ? connection.reader.heads.shift() : undefined
-  if (described) {
-    connection.old = head.protocol === 'HTTP/1.0'
-    if (described.refused) {
-      exchange.head = head
-      exchange.path = head.path
-      refuse(exchange, described.refused.status, described.refused.text, 'invalid_request')
-      return refusal
-    }
-    if (described.method !== head.method) head.method = described.method
-    exchange.upgrades = Boolean(head.headers.upgrade)
+  var described = describe(connection, head)
+  if (described && described.refused) {
+    exchange.head = head
+    exchange.path = head.path
+    var destination = destinationAt(connection.to.address, connection.to.port)
+    exchange.service = destination ? destination.service : ''
+    refuse(exchange, described.refused.status, described.refused.text, described.refused.details)
+    return refusal
   }
-  if (!route(connection, exchange, head)) return refusal
-  return described && described.expects ? continued : send
+  if (described) exchange.upgrades = Boolean(head.headers.upgrade)
+  if (!route(connection, exchange, head, described)) return refusal
+  return described && described.expects && exchange.request.options.http2 ? continued : send
 }
 
 // refusal sends the proxy's own answer as soon as the request begins.
@@ -119,7 +100,6 @@ var refusal = pipeline($=>$
 
 // left aborts the requests of a client that has gone.
 function left(connection) {
-  connection.watch.cut = true
   connection.requests.forEach(request => abort(request))
 }
 
@@ -128,9 +108,9 @@ function ended(connection, exchange) {
   requestEnded(connection, exchange)
 }
 
-function newExchange() {
+function newExchange(connection) {
   return {
-    begun: Date.now(), head: null, path: '', request: null, answer: null, cookie: null, span: null, response: null, cors: null, origin: '', mirrors: null, session: null,
+    connection, end: { trailers: null }, begun: Date.now(), service: '', head: null, path: '', request: null, answer: null, cookie: null, span: null, response: null, cors: null, origin: '', mirrors: null, session: null,
     upgrades: false, closes: false, status: 0, firstByte: 0, grpcStatus: '', sent: 0, received: 0, details: '', flags: '-',
   }
 }
@@ -143,7 +123,7 @@ function refuse(exchange, status, text, details, flags) {
 }
 
 // route decides where a request goes. It returns false if the proxy answers it itself.
-function route(connection, exchange, head) {
+function route(connection, exchange, head, described) {
   exchange.head = head
   exchange.path = head.path
   if (!clean(head, false) || head.method === 'CONNECT') return refuse(exchange, 400, 'bad request', 'invalid_request')
@@ -155,6 +135,7 @@ function route(connection, exchange, head) {
   if (!options) return false
   options.http2 = options.http2 || !head.protocol
   options.connection = connection
+  options.described = described
   if (head.headers.upgrade === 'websocket') {
     head.headers.connection = 'upgrade'
     options.http2 = false
@@ -162,8 +143,8 @@ function route(connection, exchange, head) {
     delete head.headers.upgrade
     delete head.headers.connection
   }
-  // The server gets the complete request in any case.
   delete head.headers.expect
+  if (described && described.expects && !options.http2) head.headers.expect = '100-continue'
   exchange.span = startSpan('CLIENT', head)
   exchange.request = newRequest(head, options)
   connection.requests.add(exchange.request)
@@ -261,6 +242,7 @@ function began(connection, exchange, head) {
     openTunnel(connection.reader, false)
     head.headers.connection = 'upgrade'
   }
+  if (exchange.head.protocol) follow(connection.shape, head, exchange.end)
   exchange.status = head.status
   exchange.firstByte = Date.now()
   endConnection(exchange.head, head)
@@ -279,7 +261,9 @@ function began(connection, exchange, head) {
 }
 
 function finished(connection, exchange, end) {
+  if (!exchange.status) return
   connection.last = exchange.closes
+  exchange.end.trailers = (end.tail && end.tail.headers) || null
   exchange.grpcStatus = grpcStatus(end.tail && end.tail.headers)
 }
 

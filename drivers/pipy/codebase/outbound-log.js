@@ -1,11 +1,15 @@
 // Metrics, access log and tracing of the application's requests and connections.
 
-import { settings, backend } from './config.js'
+import { settings, backend, destinationAt } from './config.js'
 import { count, countDownstream, countRequest as countUpstream } from './metrics.js'
 import { countRequest, countConnection, countRefusal } from './telemetry.js'
 import { log, timestamp } from './accesslog.js'
 import { finishSpan } from './tracing.js'
 import { spiffe } from './spiffe.js'
+import { hostPort } from './address.js'
+
+// How many milliseconds a client of HTTP usually takes at most to send something.
+var SILENCE = 2000
 
 // Envoy's response flags by failure.
 var flags = { 'no endpoint': 'UH', 'overflow': 'UO', 'unreachable': 'UF', 'reset': 'UC', 'stale': 'UC', 'cut off': 'UC', 'timeout': 'UT' }
@@ -15,17 +19,17 @@ export function requestEnded(connection, exchange) {
   var head = exchange.head
   if (!head) return
   var request = exchange.request
-  var cluster = request && request.backend ? request.backend.name : ''
+  var cluster = request && request.backend ? request.backend.name : exchange.service
   var endpoint = request ? request.endpoint : null
   var duration = Date.now() - exchange.begun
   var flag = (request && flags[request.failure]) || exchange.flags
   countDownstream('outbound', exchange.status)
-  if (cluster) countUpstream(cluster, exchange.status, duration)
+  if (request && cluster) countUpstream(cluster, exchange.status, duration)
   if (request && request.retries > 0) count('envoy_cluster_upstream_rq_retry', { envoy_cluster_name: cluster }, request.retries)
   var peer = endpoint && endpoint.serverName ? spiffe(endpoint.serverName, settings().trustDomain) : ''
   var reached = peer && !request.failure
   var reason = countRequest({
-    reporter: 'source', head, peer: reached ? peer : '', service: backend(cluster) ? cluster : '', tls: endpoint && endpoint.serverName && !request.failure ? 'mutual' : 'none',
+    reporter: 'source', head, peer: reached ? peer : '', service: exchange.service || backend(cluster) ? cluster : '', tls: endpoint && endpoint.serverName && !request.failure ? 'mutual' : 'none',
     status: exchange.status, grpcStatus: exchange.grpcStatus, milliseconds: duration, received: exchange.sent, sent: exchange.received,
     retries: request ? request.retries : 0, details: exchange.details, flags: flag,
   })
@@ -34,11 +38,13 @@ export function requestEnded(connection, exchange) {
     authority: head.headers.host,
     bytes_received: exchange.sent,
     bytes_sent: exchange.received,
+    downstream_local: hostPort(connection.to.address, connection.to.port),
     downstream_remote: connection.remote,
     duration,
     method: head.method,
     path: exchange.path,
-    protocol: head.protocol || 'HTTP/2',
+    // What is not HTTP has no method.
+    protocol: head.method ? head.protocol || 'HTTP/2' : '',
     reason,
     request_id: head.headers['x-request-id'],
     response_code: exchange.status,
@@ -60,7 +66,7 @@ export function requestEnded(connection, exchange) {
 // connectionEnded is called when a connection is over. Connections with requests are
 // logged by request.
 export function connectionEnded(connection) {
-  if (connection.kind === 'http') return
+  if (connection.kind === 'http') return silent(connection)
   var t = connection.tunnel
   var endpoint = t ? t.endpoint : null
   if (t && t.backend) {
@@ -74,6 +80,7 @@ export function connectionEnded(connection) {
   log(() => ({
     bytes_received: t ? t.sent : 0,
     bytes_sent: t ? t.received : 0,
+    downstream_local: connection.to ? hostPort(connection.to.address, connection.to.port) : '',
     downstream_remote: connection.remote,
     duration: Date.now() - connection.begun,
     reason,
@@ -84,6 +91,24 @@ export function connectionEnded(connection) {
     upstream_failure: t ? t.failure : '',
     upstream_host: endpoint ? endpoint.address : '',
     upstream_peer: endpoint && endpoint.serverName && settings() ? spiffe(endpoint.serverName, settings().trustDomain) : '',
+  }))
+}
+
+// silent writes a line about a connection to an HTTP port whose client has waited and then left without a
+// word, as clients do if the server speaks first in their protocol. It may also be one that its
+// client has opened in advance, so nothing is refused.
+function silent(connection) {
+  if (connection.heard || Date.now() - connection.begun < SILENCE) return
+  log(() => ({
+    bytes_received: 0,
+    bytes_sent: 0,
+    connection_close_details: 'the client has sent nothing; if its server speaks first, the port needs the appProtocol tcp',
+    downstream_local: hostPort(connection.to.address, connection.to.port),
+    downstream_remote: connection.remote,
+    duration: Date.now() - connection.begun,
+    response_flags: '-',
+    start_time: timestamp(connection.begun),
+    upstream_cluster: destinationAt(connection.to.address, connection.to.port)?.service,
   }))
 }
 

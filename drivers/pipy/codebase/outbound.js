@@ -15,6 +15,7 @@ import { matchesHost } from './match.js'
 import { newTunnel, tunnel } from './tcp-client.js'
 import { hostName, hasUnknown, isUnknown, kindOf, passthrough, serverBackend } from './egress.js'
 import { takeRequests } from './outbound-http.js'
+import { newRequests } from './requests.js'
 import { connectionEnded } from './outbound-log.js'
 
 var PORT = 15001
@@ -102,7 +103,7 @@ function afterHeader(data) {
 function accept(to, peer, port, leaves) {
   var connection = {
     to, peer, remote: hostPort(peer, port), header: null, begun: Date.now(),
-    kind: 'closed', tunnel: null, requests: new Set, broken: false, last: false, old: false, reader: null, watch: null, shape: null, serverName: '', first: -1, decide: null, destination: null,
+    kind: 'closed', tunnel: null, requests: new Set, ...newRequests(), serverName: '', first: -1, decide: null, destination: null,
   }
   if (!to || !settings()) return connection
   var destination = destinationAt(to.address, to.port)

@@ -68,13 +68,24 @@ function isReserved(plain) {
   return plain.startsWith('x-envoy-') || plain.startsWith('x-outrigger-')
 }
 
-// Removes from an answer the headers that the proxies send each other.
+// Reports whether only the proxies send each other a header or trailer of that name.
+export function isOwn(name) {
+  return plainSpelling(name).startsWith('x-outrigger-')
+}
+
+// Removes from headers or trailers those that only the proxies send each other.
 export function dropOwn(headers) {
   Object.keys(headers).forEach(
     function (name) {
-      if (name.startsWith('x-outrigger-')) delete headers[name]
+      if (isOwn(name)) delete headers[name]
     }
   )
+}
+
+// Reports whether a trailer may be passed on: it neither claims an identity nor decides where the
+// message ends or goes, and it does not belong to the proxies.
+export function isTrailer(name) {
+  return treatmentOf(name) === FORWARDED && !structural.includes(name)
 }
 
 // remember stores what is known of a text and returns it. Long texts are not stored, because

@@ -9,6 +9,7 @@ import { settings, onChange } from './config.js'
 import { identity, onIdentity } from './identity.js'
 import { newAnswerReader, openTunnel, read } from './framing.js'
 import { newWatch, watch } from './frames.js'
+import { newShape } from './shape.js'
 
 // The ALPN protocols that are offered.
 var protocols = {
@@ -47,8 +48,7 @@ export function newSession(backend, endpoint, kind, onEnd, onOpen) {
   var reader = newAnswerReader()
   if (kind !== 'http1') openTunnel(reader, kind === 'http2')
   return {
-    reader, watch: newWatch(false),
-   
+    reader, watch: newWatch(false), shape: newShape(),
     id: ++sessions, backend, endpoint, kind, connectTimeout: backend.policy.connectTimeout || CONNECT_TIMEOUT, onEnd, onOpen, user: null,
     state: 'new', opened: false, refused: false, failure: '', outbound: null, version: kind === 'http2' ? 2 : 1, uses: 0,
   }

@@ -32,6 +32,7 @@ var reasons = {
   'ext_authz_error': 'authorization',
   'egress_denied': 'egress',
   'invalid_request': 'invalid_request',
+  'not_http': 'not_http',
   'route_not_found': 'no_route',
   'no_healthy_upstream': 'no_endpoint',
   'UH': 'no_endpoint',

@@ -56,6 +56,8 @@ type application struct {
 	seen map[string]int
 	// raw are the answers to requests with the parameter raw.
 	raw []odd
+	// proceed is sent to when a client has read the first piece of an answer.
+	proceed chan struct{}
 }
 
 // echoes is not a path.
@@ -84,7 +86,7 @@ func startApplication(t *testing.T, pod *lab.Pod) *application {
 // startApplicationAt serves at one address.
 func startApplicationAt(t *testing.T, pod *lab.Pod, address string) *application {
 	t.Helper()
-	a := &application{pod: path.Base(pod.Name()), failures: map[string]int{}, seen: map[string]int{}}
+	a := &application{pod: path.Base(pod.Name()), failures: map[string]int{}, seen: map[string]int{}, proceed: make(chan struct{})}
 	listen := func(port int) net.Listener {
 		l, err := pod.Listen(t.Context(), "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 		if err != nil {
@@ -116,7 +118,7 @@ func startApplicationAt(t *testing.T, pod *lab.Pod, address string) *application
 		_, _ = io.Copy(io.Discard, conn)
 	})
 
-	rpc := grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(echoStream))
+	rpc := grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(a.stream))
 	healthServer := health.NewServer()
 	healthServer.SetServingStatus("cart", healthv1.HealthCheckResponse_SERVING)
 	healthRPC := grpc.NewServer()
@@ -201,6 +203,10 @@ func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if shape := r.URL.Query().Get("shape"); shape != "" {
+		a.serveShape(w, shape)
+		return
+	}
 	switch strings.ToLower(r.Header.Get("Upgrade")) {
 	case "":
 	case "websocket":
@@ -261,6 +267,14 @@ func (rawCodec) Unmarshal(data []byte, v any) error {
 	return nil
 }
 func (rawCodec) Name() string { return "proto" }
+
+// stream answers calls of gRPC.
+func (a *application) stream(_ any, stream grpc.ServerStream) error {
+	if done, err := a.callShape(stream); done {
+		return err
+	}
+	return echoStream(nil, stream)
+}
 
 // echoStream returns each message until the client ends the stream.
 func echoStream(_ any, stream grpc.ServerStream) error {

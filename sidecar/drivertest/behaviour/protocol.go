@@ -136,18 +136,11 @@ func testStreaming(t *testing.T, w *testMesh) {
 func (w *testMesh) stream(t *testing.T, from, method string) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///cart-v1.shop:50051", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			return w.pod(t, from).Dial(ctx, "tcp", address)
-		}), grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{})))
+	s, end, err := w.openStream(ctx, t, from, method)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
-	if err != nil {
-		return err
-	}
+	defer end()
 	for i := range 5 {
 		sent := fmt.Appendf(nil, "message %d", i)
 		var got []byte
@@ -162,6 +155,24 @@ func (w *testMesh) stream(t *testing.T, from, method string) error {
 		}
 	}
 	return nil
+}
+
+// openStream calls a method of gRPC on cart-v1. The returned function closes the connection.
+func (w *testMesh) openStream(ctx context.Context, t *testing.T, from, method string) (grpc.ClientStream, func(), error) {
+	conn, err := grpc.NewClient("passthrough:///cart-v1.shop:50051", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return w.pod(t, from).Dial(ctx, "tcp", address)
+		}), grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{})))
+	if err != nil {
+		return nil, nil, err
+	}
+	end := func() { conn.Close() }
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err != nil {
+		end()
+		return nil, nil, err
+	}
+	return s, end, nil
 }
 
 // line connects, sends the text, and returns the first line of the response.

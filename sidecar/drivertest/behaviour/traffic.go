@@ -85,6 +85,9 @@ var traffic = []Row{
 		w.apply(t, "retry.yaml", retryOf("shop", "cart-v1"))
 		w.afterFailures(t, request{url: cartV1}, "times=2", ok)
 	}},
+	{"Answers under a retry policy", "A retry policy changes nothing about answers that are not retried: pieces arrive when they are sent, and many small messages, large trailers and answers that have only trailers arrive whole, by gRPC and in chunks of HTTP/1.1.", Needs{
+		Client: []mesh.Feature{mesh.FeatureRetries, mesh.FeatureHTTP2}, Server: []mesh.Feature{mesh.FeatureHTTP2},
+	}, testAnswersWithRetries},
 	{"Retries that are not enabled", "Without the MeshConfig's enableRetryPolicy a Retry has no effect and has a Problem.", ofClient(mesh.FeatureRetries), testRetriesDisabled},
 	{"Timeout", "A request that takes longer than its service's timeout gets 504.", ofClient(mesh.FeatureTimeouts), func(t *testing.T, w *testMesh) {
 		w.apply(t, "timeout.yaml", upstream("cart-v1", "  timeouts: {request: 300ms}\n"))
