@@ -244,6 +244,8 @@ var rules = []rule{
 		"it runs programs in a mesh, as its users see it"},
 	{"test/container", "golang.org/x/sys/unix",
 		"it runs any command"},
+	{"test/ends", "drivers/standard internal/lab internal/localmesh",
+		"it sends messages through a mesh, as its users do"},
 	{"test/fleet", "internal/pki sidecar/drivertest",
 		"it knows no protocol of the delivery kits, whose tests it serves"},
 	{"test/race", "",
