@@ -13,6 +13,11 @@ func IdentityHeaders() []string {
 	return []string{"serviceidentity", "x-envoy-peer-metadata", "x-envoy-peer-metadata-id", "x-forwarded-client-cert"}
 }
 
+// FramingHeaders returns the headers that say where the body of a request ends, in lower case
+// and sorted. A server's proxy removes all other spellings of them: an application that does
+// not distinguish underscores from hyphens would find another end than the proxy.
+func FramingHeaders() []string { return []string{"content-length", "transfer-encoding"} }
+
 const (
 	// separator matches the characters that can replace a hyphen in a header name:
 	// CGI-like gateways map all of them to an underscore.

@@ -38,7 +38,7 @@ var stripAnswers = httpFilterOf(mutationFilter, &mutationv3.HeaderMutation{
 })
 
 // stripIdentity is for the server's side. It also removes the headers in which a client claims an
-// identity, and all of these from trailers.
+// identity, and other spellings of those that say where a body ends, and all of these from trailers.
 var stripIdentity = httpFilterOf(mutationFilter, &mutationv3.HeaderMutation{
 	Mutations: &mutationv3.Mutations{
 		RequestMutations:         identityMutations(),
@@ -56,6 +56,9 @@ func identityMutations() []*mutationrulesv3.HeaderMutation {
 			spellings = mesh.OtherSpellings(name)
 		}
 		out = append(out, remove(expression(spellings)))
+	}
+	for _, name := range mesh.FramingHeaders() {
+		out = append(out, remove(expression(mesh.OtherSpellings(name))))
 	}
 	return out
 }

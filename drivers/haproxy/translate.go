@@ -41,7 +41,7 @@ const liveFiles = "endpoints/"
 var configTemplate = texttemplate.Must(syntax.Parse(sources, "haproxy.cfg.tmpl", texttemplate.FuncMap{
 	"egressHosts": egressHosts, "host": hosts, "hosts": hostsOf, "within": within, "anyOf": anyOf, "path": limitedPath,
 	"section": syntax.Section, "plain": plainText, "word": word, "when": when, "limit": limitOf, "limitLines": limitLines, "hashLines": hashLines,
-	"ambiguousPath": func() (syntax.Text, error) { return word(mesh.AmbiguousPath) }, "identityHeaders": mesh.IdentityHeaders,
+	"ambiguousPath": func() (syntax.Text, error) { return word(mesh.AmbiguousPath) }, "identityHeaders": mesh.IdentityHeaders, "framingHeaders": mesh.FramingHeaders,
 	"spellings":      func(name string) (syntax.Text, error) { return word("^" + mesh.HeaderSpellings(name) + "$") },
 	"otherSpellings": otherSpellings,
 	"isHashed":       isHashed, "hashesSource": hashesSource, "share": share,

@@ -4,6 +4,9 @@
 // Headers by which a client could claim an identity: Go's mesh.IdentityHeaders.
 export var claims = ['serviceidentity', 'x-envoy-peer-metadata', 'x-envoy-peer-metadata-id', 'x-forwarded-client-cert']
 
+// Headers that say where the body of a request ends: Go's mesh.FramingHeaders.
+export var framing = ['content-length', 'transfer-encoding']
+
 // Headers that decide where a request goes or where it ends.
 var structural = ['connection', 'content-length', 'expect', 'host', 'keep-alive', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade']
 
@@ -60,12 +63,13 @@ function judge(name) {
   // would bypass all comparisons here.
   if (!isToken(name) || name !== name.toLowerCase()) return INVALID
   var plain = plainSpelling(name)
+  if (plain !== name && framing.includes(plain)) return REMOVED
   return isReserved(plain) || claims.includes(plain) ? REMOVED : FORWARDED
 }
 
 // Reports whether a header belongs to the proxies, so that neither end may send it.
 function isReserved(plain) {
-  return plain.startsWith('x-envoy-') || plain.startsWith('x-outrigger-')
+  return plain.startsWith('x-envoy-') || isOwn(plain)
 }
 
 // Reports whether only the proxies send each other a header or trailer of that name.

@@ -83,7 +83,7 @@ var access = []Row{
 		}
 	}},
 	{"A header given twice", "A rule compares a header as the application gets it: one line, in one spelling of its name. A request with several lines is rejected, or passed on with the one line that was compared.", ofServer(mesh.FeatureHeaderMatches), testRepeatedHeaders},
-	{"Identity headers", "The application gets no header with which a client could claim an identity, in any spelling and by any path into the mesh.", ofEvery, testIdentityHeaders},
+	{"Identity headers", "The application gets no header with which a client could claim an identity or another end of the body, in any spelling and by any path into the mesh.", ofEvery, testIdentityHeaders},
 	{"A certificate with several names", "The caller is the only SPIFFE ID of its certificate. Other names have no effect, and with two SPIFFE IDs the caller is nobody.", ofEvery, testCallerNames},
 	{"A path read in two ways", "Rules for several paths reject paths that some applications read as a different path from the one that was compared.", ofEvery, testSpellings},
 	{"A request within another", "A request's body, or the data after an upgrade, cannot smuggle an unauthorized request, whatever parsers may read in it.", ofEvery, testHidden},

@@ -55,6 +55,7 @@ func knownAttacks() []odd {
 		{"a chunk extension of zeros", head + "64;0000000000000000\r\n\r\n" + hiddenRequest + strings.Repeat("a", 200)},
 		{"a long header after a request", "GET /cart HTTP/1.1\r\nHost: cart-v1.shop\r\n\r\nGET /cart HTTP/1.1\r\nHost: cart-v1.shop\r\nX: " + strings.Repeat("a", 20000) + "\r\n\r\n"},
 		{"an upgrade to HTTP/2", "GET /cart HTTP/1.1\r\nHost: cart-v1.shop\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n" + hiddenRequest},
+		{"data after an upgrade to a WebSocket that the application does not accept", "GET /cart HTTP/1.1\r\nHost: cart-v1.shop\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n" + hiddenRequest},
 		{"another upgrade", "GET /cart HTTP/1.1\r\nHost: cart-v1.shop\r\nConnection: Upgrade\r\nUpgrade: other/1\r\n\r\n" + hiddenRequest},
 		{"a body of HEAD", fmt.Sprintf("HEAD /cart HTTP/1.1\r\nHost: cart-v1.shop\r\nContent-Length: %d\r\n\r\n%s", len(hiddenRequest), hiddenRequest)},
 		{"a length and chunks", fmt.Sprintf("GET /cart HTTP/1.1\r\nHost: cart-v1.shop\r\nContent-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n%s", len(hiddenRequest)+5, hiddenRequest)},
