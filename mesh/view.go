@@ -157,8 +157,7 @@ type Route struct {
 	Backends []WeightedBackend `json:"backends,omitempty"`
 	Rewrite  *Rewrite          `json:"rewrite,omitempty"`
 	Redirect *Redirect         `json:"redirect,omitempty"`
-	// CORS is nil for a Route with a Redirect.
-	CORS *CORS `json:"cors,omitempty"`
+	CORS     *CORS             `json:"cors,omitempty"`
 	// Mirrors get copies of the requests that are forwarded.
 	Mirrors []Mirror `json:"mirrors,omitempty"`
 	// Timeout limits a request including retries. 0 means no limit.

@@ -14,7 +14,7 @@ var refusal = syntax.Literal("http-request deny deny_status 500")
 // changesOf returns the lines of a target that change requests and responses. What HAProxy
 // can't express answers 500 instead.
 func changesOf(r *mesh.Route, to mesh.WeightedBackend) []syntax.Text {
-	lines := append(corsLines(r.CORS), headerLines(syntax.Literal("http-request"), true, to.Request)...)
+	lines := append(corsLines(r.CORS, syntax.Literal("http-response"), syntax.Text{}), headerLines(syntax.Literal("http-request"), true, to.Request)...)
 	lines = append(lines, headerLines(syntax.Literal("http-response"), false, to.Response)...)
 	if rewrite := r.Rewrite; rewrite != nil {
 		if rewrite.Host != "" {
@@ -62,8 +62,9 @@ func headerLines(rule syntax.Text, isRequest bool, c mesh.HeaderChanges) []synta
 	return lines
 }
 
-// corsLines answers preflight requests, and adds the headers for other origins to answers.
-func corsLines(c *mesh.CORS) []syntax.Text {
+// corsLines answers preflight requests, and adds the headers for other origins to answers: rule
+// is the kind of rule for that, and unless a condition for other answers.
+func corsLines(c *mesh.CORS, rule, unless syntax.Text) []syntax.Text {
 	if c == nil {
 		return nil
 	}
@@ -112,7 +113,7 @@ func corsLines(c *mesh.CORS) []syntax.Text {
 			// There may be other headers that an answer varies with.
 			action = syntax.Literal("add-header")
 		}
-		lines = append(lines, syntax.Fill("http-response {} {} if {}", action, h, allowed))
+		lines = append(lines, syntax.Fill("{} {} {} if {}{}", rule, action, h, allowed, unless))
 	}
 	return lines
 }
@@ -173,7 +174,18 @@ func (d *document) redirect(of *mesh.Destination, r *mesh.Route) syntax.Text {
 		path = syntax.Constant("%[path]")
 	}
 	location := syntax.Value(cmp.Or(to.Scheme, "http")).Then(syntax.Constant("://"), host, path)
-	out := redirection{Status: to.Status, Changes: headerLines(syntax.Literal("http-after-response"), false, to.Response)}
+	changed := syntax.Literal("http-after-response")
+	out := redirection{Status: to.Status, Changes: headerLines(changed, false, to.Response)}
+	if r.CORS != nil {
+		// These rules also see the answers to preflight requests, which are no redirects.
+		preflight := syntax.Literal(" !{ status 204 }")
+		for i, line := range out.Changes {
+			if line != refusal {
+				out.Changes[i] = syntax.Fill("{} if{}", line, preflight)
+			}
+		}
+		out.Changes = append(corsLines(r.CORS, changed, preflight), out.Changes...)
+	}
 	var ok bool
 	if out.Location, ok = location.Word(); !ok {
 		return unresolved

@@ -182,7 +182,7 @@ func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, ru
 		return out
 	}
 	if rule.Redirect != nil {
-		out.Redirect, out.Timeout = rule.Redirect, 0
+		out.Redirect, out.CORS, out.Timeout = rule.Redirect, rule.CORS, 0
 		return out
 	}
 	out.Rewrite, out.CORS, out.Retry = rule.Rewrite, rule.CORS, rule.Retry

@@ -45,6 +45,7 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 	}
 	switch {
 	case route.Redirect != nil:
+		x.describeCORS(route.CORS)
 		to := route.Redirect.Location(x.request.Host, x.request.Path, route.Match.Path.Prefix, d.Port)
 		x.end(Allowed, "route", fmt.Sprintf("the route of %s matches: %s: the sidecar answers %d with the location %s", route.Name, describeMatch(route.Match), route.Redirect.Status, to), x.passedOver(d, route)...)
 		return
@@ -58,9 +59,7 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 	case !d.Protocol.IsHTTP() && len(backends) > 1:
 		x.say("route", "connections are distributed over the backends")
 	}
-	if route.CORS != nil {
-		x.say("cors", "the sidecar answers preflight requests itself, and adds the headers for other origins to answers")
-	}
+	x.describeCORS(route.CORS)
 	for _, m := range route.Mirrors {
 		x.say("mirror", fmt.Sprintf("%s of the requests are copied to %s, if it allows them too", percent(m.Numerator, uint64(m.Denominator)), m.Backend))
 	}
@@ -280,4 +279,10 @@ func texts[T fmt.Stringer](values []T) []string {
 		words[i] = v.String()
 	}
 	return words
+}
+
+func (x *inquiry) describeCORS(c *mesh.CORS) {
+	if c != nil {
+		x.say("cors", "the sidecar answers preflight requests itself, and adds the headers for other origins to answers")
+	}
 }

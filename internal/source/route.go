@@ -93,8 +93,8 @@ func (n *notes) checkRule(path string, route *fact.Route, rule *fact.RouteRule) 
 	switch {
 	case rule.Name != "" && slices.ContainsFunc(route.Rules, func(r fact.RouteRule) bool { return r.Name == rule.Name }):
 		n.unusable(rule, fact.ReasonUnsupportedValue, path+".name", "another rule also has the name %q; use unique names", rule.Name)
-	case rule.Redirect != nil && (rule.Rewrite != nil || rule.CORS != nil || len(rule.Mirrors)+len(rule.Backends) > 0):
-		n.unusable(rule, fact.ReasonIncompatibleFilters, path+".filters", "a request that is redirected is neither rewritten nor sent to a backend or mirror, and browsers follow no redirect to another origin; remove the redirect, or the others")
+	case rule.Redirect != nil && (rule.Rewrite != nil || len(rule.Mirrors)+len(rule.Backends) > 0):
+		n.unusable(rule, fact.ReasonIncompatibleFilters, path+".filters", "a request that is redirected is neither rewritten nor sent to a backend or mirror; remove the redirect, or the others")
 	case rule.Redirect != nil && changesHeader(rule.Response, "location"):
 		n.unusable(rule, fact.ReasonIncompatibleFilters, path+".filters", "the header location of a redirect is its target and cannot be changed; set the parts of requestRedirect")
 	case !rule.Unusable && changesPrefix(rule) && slices.ContainsFunc(rule.Matches, func(m fact.RouteMatch) bool { return m.Path.Exact+m.Path.Regex != "" }):

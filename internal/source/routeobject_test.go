@@ -89,6 +89,10 @@ func TestRefusedByTheCRD(t *testing.T) {
 		row{"headers that all proxies can compare", match(`{headers: [{name: "x!#$%&'*+-.^_|~", value: a}]}`), routeHead + `"matches":[{"headers":[{"name":"x!#$%\u0026'*+-.^_|~","exact":"a"}],"precedence":[0,1,0,1,0]}],` + routeTail + `}]}`, nil},
 		row{"headers of a redirect", ofCart(`{filters: [{type: RequestRedirect, requestRedirect: {statusCode: 301}}, {type: ResponseHeaderModifier, responseHeaderModifier: {set: [{name: x-added, value: "yes"}]}}]}`),
 			routeHead + all + `"redirect":{"status":301,"response":{"set":[{"name":"x-added","value":"yes"}]}}}]}`, nil},
+		row{"a redirect with CORS", ofCart(`{filters: [{type: RequestRedirect, requestRedirect: {}}, {type: CORS, cors: {allowOrigins: ["https://a"]}}]}`),
+			routeHead + all + `"redirect":{"status":302},"cors":{"origin":{"exact":"https://a"},"maxAge":5}}]}`, nil},
+		row{"a redirect with a mirror", ofCart(`{filters: [{type: RequestRedirect, requestRedirect: {}}, {type: RequestMirror, requestMirror: {backendRef: {name: v2, port: 80}}}]}`),
+			routeHead + all + `"unusable":true,"redirect":{"status":302},"mirrors":[{"service":{"namespace":"shop","name":"v2"},"port":80,"weight":1,"filter":1,"numerator":1,"denominator":1}]}]}`, []string{"IncompatibleFilters spec.rules[0].filters"}},
 		row{"the target of a redirect", ofCart(`{filters: [{type: RequestRedirect, requestRedirect: {}}, {type: ResponseHeaderModifier, responseHeaderModifier: {remove: [Location]}}]}`),
 			routeHead + all + `"unusable":true,"redirect":{"status":302,"response":{"remove":["location"]}}}]}`, []string{"IncompatibleFilters spec.rules[0].filters"}},
 	)

@@ -158,15 +158,16 @@ function within(connection, exchange, destination, asked) {
   if (!found) return refuse(exchange, 404, '', 'route_not_found', 'NR')
   var head = exchange.head
   var prefix = found.match.path?.prefix || ''
-  if (found.redirect) {
-    var headers = { location: locationOf(head, found.redirect, prefix) }
-    changeHeaders(headers, found.redirect.response)
-    return answer(exchange, found.redirect.status, headers)
-  }
   if (found.cors) {
     exchange.cors = found.cors
     exchange.origin = matches({ headers: [found.cors.origin] }, asked) ? head.headers.origin : ''
     if (isPreflight(head)) return answer(exchange, 204, preflightHeaders(found.cors, exchange.origin, head.headers))
+  }
+  if (found.redirect) {
+    var headers = { location: locationOf(head, found.redirect, prefix) }
+    changeHeaders(headers, found.redirect.response)
+    if (exchange.origin) shareWith(headers, exchange.cors, exchange.origin)
+    return answer(exchange, found.redirect.status, headers)
   }
   if (!found.backends || found.backends.length === 0) return refuse(exchange, 503, 'no healthy upstream', 'no_healthy_upstream', 'UH')
   exchange.cookie = cookieFor(destination.hashOn, head, connection.peer)

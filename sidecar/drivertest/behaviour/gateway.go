@@ -17,7 +17,7 @@ var gateway = []Row{
 	{"HTTPRoute: headers", "A rule and its backends set, add and remove headers of requests and responses.", ofClient(mesh.FeatureHeaderChanges), testHTTPRouteHeaders},
 	{"HTTPRoute: rewrites", "The server sees the rewritten host and path, and the query as it was.", ofClient(mesh.FeatureRewrites), testHTTPRouteRewrites},
 	{"HTTPRoute: redirects", "Redirects are answered without asking the server, with the whole Location and the headers of the rule.", ofClient(mesh.FeatureRedirects), testHTTPRouteRedirects},
-	{"HTTPRoute: CORS", "Preflight requests are answered without asking the server, and answers have the headers of the filter, both for the allowed origins only.", ofClient(mesh.FeatureCORS), testCORS},
+	{"HTTPRoute: CORS", "Preflight requests are answered without asking the server, and answers and redirects have the headers of the filter, both for the allowed origins only.", ofClient(mesh.FeatureCORS), testCORS},
 	{"HTTPRoute: mirrors", "A share of the requests is copied to another service, with their headers and bodies; the client gets the backend's answers only.", ofClient(mesh.FeatureMirrors), testMirrors},
 	{"HTTPRoute: timeout", "A request that takes longer than the rule's timeout gets 504.", ofClient(mesh.FeatureTimeouts), testHTTPRouteTimeout},
 	{"HTTPRoute: retries", "Requests with one of the rule's status codes are retried, and tries that take too long; other status codes are not, and none with 0 attempts.", ofClient(mesh.FeatureRetries, mesh.FeatureTimeouts), testHTTPRouteRetries},
@@ -249,67 +249,6 @@ func testHTTPRouteRedirects(t *testing.T, w *testMesh) {
 		return nil
 	})
 	w.allFrom(t, "users/web", request{url: cart}, "cart-v1")
-}
-
-func testCORS(t *testing.T, w *testMesh) {
-	w.apply(t, "route.yaml", route("HTTPRoute", "shop", "cart", `
-  - filters:
-    - type: CORS
-      cors: {allowOrigins: ["https://a.example.com", "https://*.wild.example.com"], allowMethods: [GET, PUT], allowHeaders: ["*"], exposeHeaders: [X-Shown], allowCredentials: true, maxAge: 60}
-    backendRefs: [{name: cart-v1, port: 80}]
-`))
-	answer := func(method, origin string, header http.Header) (reply, error) {
-		if header == nil {
-			header = http.Header{}
-		}
-		if origin != "" {
-			header.Set("Origin", origin)
-		}
-		return w.send(w.pod(t, "users/web"), request{method: method, url: cart, header: header})
-	}
-	expect := func(what string, r reply, want map[string]string) {
-		t.Helper()
-		for name, value := range want {
-			if got := strings.Join(r.Header[http.CanonicalHeaderKey(name)], ","); got != value {
-				t.Errorf("%s has %s: %q, want %q", what, name, got, value)
-			}
-		}
-	}
-	preflight := func(origin string) (reply, error) {
-		return answer(http.MethodOptions, origin, http.Header{"Access-Control-Request-Method": {"PUT"}, "Access-Control-Request-Headers": {"x-a,x-b"}})
-	}
-	w.repeat(t, "a preflight request", isStatus(http.StatusNoContent), func() (reply, error) { return preflight("https://a.example.com") })
-	for _, origin := range []string{"https://a.example.com", "https://b.c.wild.example.com"} {
-		r, err := preflight(origin)
-		if err != nil || r.Status != http.StatusNoContent {
-			t.Fatalf("the status of a preflight request from %s is %d, %v", origin, r.Status, err)
-		}
-		expect("the answer to a preflight request", r, map[string]string{
-			"Access-Control-Allow-Origin": origin, "Access-Control-Allow-Methods": "GET, PUT", "Access-Control-Allow-Headers": "x-a,x-b",
-			"Access-Control-Allow-Credentials": "true", "Access-Control-Max-Age": "60",
-		})
-		if r, err = answer(http.MethodGet, origin, nil); err != nil || isFrom("cart-v1")(r) != nil {
-			t.Fatalf("the status of a request is %d, %v", r.Status, err)
-		}
-		expect("the answer to a request", r, map[string]string{
-			"Access-Control-Allow-Origin": origin, "Access-Control-Allow-Credentials": "true", "Access-Control-Expose-Headers": "X-Shown",
-		})
-	}
-	none := map[string]string{"Access-Control-Allow-Origin": "", "Access-Control-Allow-Methods": "", "Access-Control-Expose-Headers": ""}
-	for _, origin := range []string{"https://other.example.com", "https://wild.example.com", "http://a.example.com"} {
-		r, err := preflight(origin)
-		if err != nil || r.Status != http.StatusNoContent {
-			t.Errorf("the status of a preflight request from %s is %d, %v", origin, r.Status, err)
-		}
-		expect("the answer to a preflight request from "+origin, r, none)
-	}
-	for _, origin := range []string{"", "https://other.example.com"} {
-		r, err := answer(http.MethodGet, origin, nil)
-		if err != nil || isFrom("cart-v1")(r) != nil {
-			t.Errorf("the status of a request from %q is %d, %v", origin, r.Status, err)
-		}
-		expect("the answer to a request from "+origin, r, none)
-	}
 }
 
 func testMirrors(t *testing.T, w *testMesh) {
