@@ -14,7 +14,7 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs in `make fuzz`; `make test` runs each for a few seconds.
 FUZZTIME ?= 60s
 
-.PHONY: help apps apps-few build core images image-archive release apiserver proxies envoy haproxy pipy issuers network prometheus prometheus-programs dashboard chromium test test-all container ci-all check fresh race cluster cluster-down e2e ends conformance conformance-all soak fuzz mutate explain bench bench-scale bench-dataplane demo demo-inject demo-policy generate lint clean
+.PHONY: help apps apps-few build core images image-archive release apiserver proxies envoy haproxy pipy issuers network prometheus prometheus-programs dashboard chromium test test-all container ci-all check fresh race cluster cluster-down e2e ends worst conformance conformance-all soak fuzz mutate explain bench bench-scale bench-dataplane demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -163,6 +163,9 @@ mutate: ## plant faults in the code that decides about access, and report those 
 
 ends: proxies ## compare what both ends see through all pairs of sidecars with what they see without (2 minutes)
 	ENDS=all go test ./test/ends -count=1 -timeout 20m -v
+
+worst: proxies ## measure what the largest object of each kind costs the controller and each proxy (10 minutes)
+	WORST=all go test ./test/golden -run TestWorstObjects -count=1 -timeout 60m -v
 
 bench: ## measure time, allocations, bytes and memory
 	go test -run='^$$' -bench=. -benchmem ./internal/inject/... ./internal/catalog ./internal/identity ./drivers/envoy ./sidecar/xds

@@ -36,8 +36,15 @@ func egressRule(obj *policy.Egress, n *notes) mesh.Digester {
 	if len(rule.Sources) == 0 || len(rule.Ports) == 0 {
 		return nil
 	}
+	if destinations := len(rule.Hosts) + len(rule.Ranges); destinations*len(rule.Ports) > maxDestinations {
+		n.add(ReasonInvalid, "spec.ports", "its %d hosts and address ranges at %d ports are more than %d destinations, each of which is a part of the proxies' configuration, so it allows nothing; remove some", destinations, len(rule.Ports), maxDestinations)
+		return nil
+	}
 	return mesh.Seal(rule)
 }
+
+// maxDestinations is how many hosts and address ranges, each at each port, an Egress may allow.
+const maxDestinations = 50_000
 
 func (n *notes) egressSources(declared []policy.EgressSource) []fact.ServiceAccount {
 	n.needed("spec.sources", len(declared), "source, so it allows nothing")

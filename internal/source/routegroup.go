@@ -116,6 +116,9 @@ func isHeaderName(name string) bool {
 	})
 }
 
+// maxPorts is how many ports a TCPRoute may match if it names them.
+const maxPorts = 1000
+
 // tcpRoute returns nil if none of the ports is valid, since an empty list would match any
 // port.
 func tcpRoute(obj *specs.TCPRoute, n *notes) mesh.Digester {
@@ -131,5 +134,9 @@ func tcpRoute(obj *specs.TCPRoute, n *notes) mesh.Digester {
 		return nil
 	}
 	match.Ports = sortedSet(match.Ports, cmp.Compare[uint16])
+	if len(match.Ports) > maxPorts {
+		n.add(ReasonInvalid, "spec.matches.ports", "only the lowest %d of its %d ports are used, since each is a part of every proxy's configuration; remove some, or all to match every port", maxPorts, len(match.Ports))
+		match.Ports = match.Ports[:maxPorts]
+	}
 	return mesh.Seal(&fact.RouteGroup{Name: nameOf(&obj.ObjectMeta), TCP: match})
 }

@@ -30,6 +30,16 @@ import (
 // selects another class.
 func build(t *testing.T, manifests io.Reader) *fact.Snapshot {
 	t.Helper()
+	snapshot, problems := load(t, manifests)
+	for _, p := range problems {
+		t.Errorf("reading: %s", p)
+	}
+	return snapshot
+}
+
+// load is build for manifests that may have Problems.
+func load(t *testing.T, manifests io.Reader) (*fact.Snapshot, []mesh.Problem) {
+	t.Helper()
 	facts, problems, err := dir.Load([]string{"-"}, dir.Options{
 		Mapper: source.MapperOptions{MeshName: "osm", SidecarClass: func(*corev1.Pod) string { return "" }, Resolver: source.NewResolver(source.ConfigOptions{
 			Classes:      []string{"envoy", "pipy"},
@@ -48,10 +58,7 @@ func build(t *testing.T, manifests io.Reader) *fact.Snapshot {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range problems {
-		t.Errorf("reading: %s", p)
-	}
-	return catalog.BuildFor(facts, catalog.Options{Features: sidecar.Features, Proxyless: sidecar.IsProxyless})
+	return catalog.BuildFor(facts, catalog.Options{Features: sidecar.Features, Proxyless: sidecar.IsProxyless}), problems
 }
 
 // viewOf returns the View of a pod.
