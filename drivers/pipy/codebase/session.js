@@ -19,6 +19,9 @@ var protocols = {
 }
 
 var CONNECT_TIMEOUT = 5
+// Linux ends a connection whose peer has acknowledged nothing for so long: 25,000 milliseconds, as
+// a little-endian number. It notices that up to some seconds later.
+var SOL_TCP = 6, TCP_USER_TIMEOUT = 18, VANISHED = [0xa8, 0x61, 0, 0]
 
 var $session
 
@@ -140,6 +143,7 @@ function connected(session, outbound) {
     closeLater(outbound)
   } else {
     session.outbound = outbound
+    if (outbound.state === 'open') outbound.socket.setRawOption(SOL_TCP, TCP_USER_TIMEOUT, new Data(VANISHED))
     if (outbound.state === 'connected' && !session.endpoint.serverName) open(session)
   }
 }
