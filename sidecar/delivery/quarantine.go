@@ -101,25 +101,49 @@ func (q *Quarantine) Accepted() *mesh.View {
 	return q.tryHalf()
 }
 
-// Refused records that the proxy refused the offered View, and returns the View to give to
-// it next. Once nothing helps, that is the View with everything that is not convicted.
-func (q *Quarantine) Refused(message string) *mesh.View {
+// Refusal says what a proxy refused.
+type Refusal struct {
+	// Message is the proxy's.
+	Message string
+	// Of reports whether the part may be the cause, where a proxy refuses single resources. If
+	// it is nil, the proxy refused the whole View, and any part may be.
+	Of func(mesh.Part) bool
+}
+
+// Refused records that the proxy refused the offered View or, if each Refusal names its parts,
+// some resources of it, and returns the View to give to it next. Once nothing helps against
+// the refusal of a View, that is the View with everything that is not convicted, and against
+// that of resources, the offered View.
+func (q *Quarantine) Refused(refusals ...Refusal) *mesh.View {
 	if q.accepted == q.offered {
 		// It did not hold what it had accepted.
 		q.accepted = q.before
 	}
-	switch {
-	case q.hopeless:
+	if q.hopeless {
 		return q.offered
-	case len(q.trying) == 0:
-		return q.widen()
-	case len(q.trying) == 1:
-		q.class.convict(q.trying[0], message)
+	}
+	// Where resources are refused by themselves, the others of what is tried are good.
+	q.trying = slices.DeleteFunc(slices.Clone(q.trying), func(part mesh.Part) bool { return causeOf(refusals, part) == nil })
+	switch len(q.trying) {
+	case 0:
+		return q.widen(refusals)
+	case 1:
+		q.class.convict(q.trying[0], causeOf(refusals, q.trying[0]).Message)
 		delete(q.held, q.trying[0])
 		return q.tryHalf()
 	}
 	q.trying = q.trying[:len(q.trying)/2]
 	return q.offer()
+}
+
+// causeOf returns the first Refusal that the part may have caused, or nil.
+func causeOf(refusals []Refusal, part mesh.Part) *Refusal {
+	for i := range refusals {
+		if of := refusals[i].Of; of == nil || of(part) {
+			return &refusals[i]
+		}
+	}
+	return nil
 }
 
 // tryHalf offers half of the held parts, or everything that is not convicted.
@@ -129,8 +153,9 @@ func (q *Quarantine) tryHalf() *mesh.View {
 	return q.offer()
 }
 
-// widen holds more parts. If there are none, it gives up and holds none.
-func (q *Quarantine) widen() *mesh.View {
+// widen holds more of the parts that may be the cause. If there are none, it gives up and, if
+// the whole View was refused, holds none.
+func (q *Quarantine) widen(refusals []Refusal) *mesh.View {
 	own := q.latest.Proxy.Namespace
 	for ; q.width < len(widths); q.width++ {
 		width, since := widths[q.width], q.accepted
@@ -139,7 +164,7 @@ func (q *Quarantine) widen() *mesh.View {
 		}
 		more := false
 		for _, part := range q.offered.PartsSince(since) {
-			if width.has(part, own) && q.latest.Has(part) {
+			if width.has(part, own) && q.latest.Has(part) && causeOf(refusals, part) != nil {
 				if q.held == nil {
 					q.held = make(map[mesh.Part]struct{})
 				}
@@ -151,6 +176,9 @@ func (q *Quarantine) widen() *mesh.View {
 			q.width++
 			return q.offer()
 		}
+	}
+	if slices.ContainsFunc(refusals, func(r Refusal) bool { return r.Of != nil }) {
+		return q.offered
 	}
 	// The proxy keeps what it has until its View changes.
 	q.held, q.hopeless = nil, true

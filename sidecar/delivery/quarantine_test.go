@@ -85,7 +85,7 @@ func settle(t *testing.T, q *Quarantine, offered *mesh.View) (runs *mesh.View, g
 			runs = offered
 			next = q.Accepted()
 		} else {
-			next = q.Refused("it says " + texts(offered)[bad])
+			next = q.Refused(Refusal{Message: "it says " + texts(offered)[bad]})
 		}
 		if next.Digest() == offered.Digest() {
 			return runs, given
@@ -211,7 +211,7 @@ func TestQuarantineHopeless(t *testing.T) {
 	var given []string
 	for range 20 {
 		given = append(given, fmt.Sprint(texts(offered)))
-		offered = q.Refused("never")
+		offered = q.Refused(Refusal{Message: "never"})
 	}
 	if distinct := len(slices.Compact(slices.Clone(given))); distinct > 7 {
 		t.Errorf("%d versions were made: %v", distinct, given)

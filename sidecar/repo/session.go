@@ -255,7 +255,7 @@ func (s *session) serveView(made *mesh.View, since time.Time) error {
 		case runs:
 			next = s.quarantine.Accepted()
 		case rejected.Version:
-			next = s.quarantine.Refused(rejected.Error)
+			next = s.quarantine.Refused(delivery.Refusal{Message: rejected.Error})
 		}
 		if next.Digest() == made.Digest() {
 			return nil
@@ -280,7 +280,7 @@ func (s *session) judge(v *verdict) *mesh.View {
 		}
 		return next
 	default:
-		return s.quarantine.Refused(v.refusal)
+		return s.quarantine.Refused(delivery.Refusal{Message: v.refusal})
 	}
 }
 

@@ -222,7 +222,7 @@ func (s *stream) reportAcked() time.Duration {
 		}
 		return max(s.server.options.Patience-time.Since(s.lastActivity), time.Millisecond)
 	}
-	if digest := s.view.Digest(); digest != s.acked && s.subscribedToAll() && !s.hasRefusals() {
+	if digest := s.view.Digest(); digest != s.acked && s.subscribedToAll() && !s.hasRefusals() && s.settled() {
 		if digest != s.sent && !s.sent.IsZero() {
 			// Nothing of the View differs for the proxy, which must not look as if it
 			// still ran the former one.
@@ -231,12 +231,13 @@ func (s *stream) reportAcked() time.Duration {
 		}
 		s.acked = digest
 		s.conn.Acked(digest.String(), s.changed)
+		s.reportLeftOut()
 	}
 	return 0
 }
 
-// refresh adopts the latest View, or starts a resync, unless the client is still busy:
-// changes in the meantime are coalesced.
+// refresh adopts the latest View, or goes on with it without the parts that the client rejects,
+// or starts a resync, unless the client is still busy: changes in the meantime are coalesced.
 func (s *stream) refresh() error {
 	s.mu.Lock()
 	busy := !s.finished() && !s.timedOut
@@ -252,18 +253,27 @@ func (s *stream) refresh() error {
 			return err
 		}
 	}
-	if busy || !stale && !resync {
+	if busy {
 		return nil
 	}
+	s.mu.Lock()
+	made := s.nextTrial()
 	changed := stale && view.Digest() != s.view.Digest()
-	var config Config
 	if changed {
-		config = s.server.options.Translate(view)
+		made = s.offer(view)
+	}
+	s.mu.Unlock()
+	var config Config
+	if made != nil {
+		config = s.server.options.Translate(made)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if changed {
+	switch {
+	case changed:
 		s.retarget(view, config, since)
+	case made != nil:
+		s.serveConfig(config)
 	}
 	if resync {
 		s.lastSync = time.Now()

@@ -199,7 +199,7 @@ func (s *Server) await(ctx context.Context, stream *stream) error {
 	if err := s.check(stream.peer, view); err != nil {
 		return err
 	}
-	config := s.options.Translate(view)
+	config := s.options.Translate(stream.offer(view))
 	stream.mu.Lock()
 	defer stream.mu.Unlock()
 	stream.retarget(view, config, time.Time{})

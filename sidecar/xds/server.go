@@ -41,6 +41,9 @@ type Options struct {
 	// Objects, if set, returns the user's objects from which a resource was made. They are
 	// reported when a proxy rejects the resource.
 	Objects func(view *mesh.View, typeURL, name string) []mesh.ObjectRef
+	// Parts, if set, reports whether a resource may be refused because of a part of the View.
+	// Resources that a proxy rejects are then made again without the parts that are at fault.
+	Parts func(typeURL, name string, part mesh.Part) bool
 	// Patience is how long held resources wait for an inactive proxy: 0 means 5 seconds.
 	Patience time.Duration
 }
@@ -59,6 +62,8 @@ type Server struct {
 	catchingUp *semaphore.Weighted
 	// catchUpTime is how long one of them that does not answer holds up others.
 	catchUpTime time.Duration
+	// convictions are the parts that are left out for all proxies.
+	convictions *delivery.Convictions
 
 	mu sync.Mutex
 	// streams are the streams of each proxy by its UID, oldest first.
@@ -82,6 +87,7 @@ func New(options Options) (*Server, error) {
 		options: options, ctrl: ctrl, log: ctrl.Log,
 		stopping: make(chan struct{}), sendTimeout: time.Minute, streams: make(map[string][]*stream),
 		catchingUp: semaphore.NewWeighted(maxCatchingUp), catchUpTime: 200 * time.Millisecond,
+		convictions: delivery.NewConvictions(),
 	}
 	if s.log == nil {
 		s.log = slog.Default()

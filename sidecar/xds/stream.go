@@ -1,9 +1,11 @@
 package xds
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -40,6 +43,7 @@ type stream struct {
 	build  string
 	view   *mesh.View
 	config Config
+	quarantined
 	// changed is the time at which the View replaced the one before; zero for the first.
 	changed time.Time
 	// sent is the digest of the last View of which something was sent, and acked of the last
@@ -72,6 +76,9 @@ func newStream(server *Server, sotw bool, peer driver.Peer, now time.Time) *stre
 	s := &stream{
 		server: server, sotw: sotw, peer: peer, began: now,
 		wake: make(chan struct{}, 1), end: make(chan error, 1), lastActivity: now, lastSync: now,
+	}
+	if server.options.Parts != nil {
+		s.quarantine = delivery.NewQuarantine(server.convictions)
 	}
 	limits := deltaLimits
 	if sotw {
@@ -128,7 +135,13 @@ func (s *stream) takeNotices(clear bool) (stale, resync bool, since time.Time) {
 
 // retarget makes the Config of the View the desired state of the client.
 func (s *stream) retarget(view *mesh.View, config Config, since time.Time) {
-	s.view, s.config, s.changed = view, config, since
+	s.view, s.changed, s.trials = view, since, 0
+	s.serveConfig(config)
+}
+
+// serveConfig makes the Config the desired state of the client.
+func (s *stream) serveConfig(config Config) {
+	s.config, s.unjudged = config, true
 	for i, t := range s.types {
 		var next mesh.Table[*Resource]
 		if i < len(config) {
@@ -323,6 +336,7 @@ func (s *stream) handleAnswer(t *typeState, r request) {
 	s.server.log.Warn("proxy rejected part of its configuration", "proxy", s.view.Proxy.Name.String(), "uid", s.peer.ProxyUID,
 		"type", shortType(t.URL), "resources", len(items), "message", message)
 	if reported {
+		s.unjudged = true
 		s.reportRejection(message)
 	}
 }
@@ -349,11 +363,8 @@ func (s *stream) expectRequests(typeURL string, names []string) {
 func (s *stream) reportRejection(message string) {
 	s.hasRefusals()
 	rejection := driver.Rejection{Version: s.view.Digest().String(), Message: message}
-	refs := slices.SortedFunc(maps.Keys(s.refusals), func(a, b reference) int {
-		return slices.Compare([]string{a.typeURL, a.name}, []string{b.typeURL, b.name})
-	})
 	seen := make(map[mesh.ObjectRef]bool)
-	for _, ref := range refs {
+	for _, ref := range s.sortedRefusals() {
 		rejection.Resources = append(rejection.Resources, ref.String())
 		if s.server.options.Objects == nil {
 			continue
@@ -369,4 +380,11 @@ func (s *stream) reportRejection(message string) {
 	// completely.
 	s.acked = mesh.Digest{}
 	s.conn.Rejected(rejection)
+}
+
+// sortedRefusals returns the rejected resources.
+func (s *stream) sortedRefusals() []reference {
+	return slices.SortedFunc(maps.Keys(s.refusals), func(a, b reference) int {
+		return cmp.Or(strings.Compare(a.typeURL, b.typeURL), strings.Compare(a.name, b.name))
+	})
 }
