@@ -16,12 +16,12 @@ const maxParameterName, maxParameterValue = 256, 1024
 
 // addQuery adds conditions on query parameters to the condition of a route. Envoy compares
 // parameters as they are written. An expression for the whole target instead compares what
-// mesh.QueryParameter returns. Only a regular expression is compared with the value as it is
-// written, since it says nothing about escapes.
+// mesh.QueryParameter returns. Only regular expressions that cannot be translated are compared
+// with the value as it is written.
 func addQuery(out *routev3.RouteMatch, query []mesh.KeyMatch) {
 	for _, q := range query {
-		if q.Regex == "" {
-			out.Headers = append(out.Headers, requestMatch(":path", regex(firstParameter(q))))
+		if pattern, ok := firstParameter(q); ok {
+			out.Headers = append(out.Headers, requestMatch(":path", regex(pattern)))
 			continue
 		}
 		out.QueryParameters = append(out.QueryParameters, &routev3.QueryParameterMatcher{
@@ -41,17 +41,27 @@ const (
 	badValue   = `[^&]*(?:;[^&]*|%(?:[^0-9A-Fa-f&][^&]*|` + hexDigit + `(?:[^0-9A-Fa-f&][^&]*)?)?)`
 )
 
-// firstParameter matches targets whose first parameter with the name has the value.
-func firstParameter(q mesh.KeyMatch) expression {
+// firstParameter matches targets whose first parameter with the name has the value. It returns
+// false if a regular expression for the value cannot be translated.
+func firstParameter(q mesh.KeyMatch) (expression, bool) {
 	name, value := queryText(q.Name), `(?:=`+validValue+`)?`
 	switch {
+	case q.Regex != "" && q.Exact == "" && q.Prefix == "":
+		escaped, empty, ok := escapedRegex(q.Regex)
+		if !ok {
+			return "", false
+		}
+		value = "=" + escaped
+		if empty {
+			value = "(?:" + value + ")?"
+		}
 	case q.Exact != "":
 		value = "=" + queryText(q.Exact)
 	case q.Prefix != "":
 		value = "=" + queryText(q.Prefix) + validValue
 	}
 	other := `(?:` + otherName(q.Name) + `(?:=[^&]*)?|` + name + `=` + badValue + `)`
-	return expression(`[^?]*\?(?:` + other + `&)*` + name + value + `(?:&.*)?`)
+	return expression(`[^?]*\?(?:` + other + `&)*` + name + value + `(?:&.*)?`), true
 }
 
 // otherName matches what is not the name once it is decoded.

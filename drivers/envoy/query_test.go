@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -35,7 +36,7 @@ func FuzzFirstParameter(f *testing.F) {
 			{mesh.StringMatch{Prefix: value}, found && strings.HasPrefix(got, value)},
 			{mesh.StringMatch{Present: true}, found},
 		} {
-			pattern := firstParameter(mesh.KeyMatch{Name: name, StringMatch: q.match})
+			pattern, _ := firstParameter(mesh.KeyMatch{Name: name, StringMatch: q.match})
 			if matches := regexp.MustCompile(`\A(?:` + string(pattern) + `)\z`).MatchString("/a?" + query); matches != q.want {
 				t.Errorf("%q of %q is %q, %t; %+v matches: %t\n%s", name, query, got, found, q.match, matches, pattern)
 			}
@@ -51,5 +52,41 @@ func TestLongestParameter(t *testing.T) {
 	d.Routes[0].Match.Query = []mesh.KeyMatch{q}
 	if err := check(t, fixture{scope: "*", destinations: []*mesh.Destination{d}, backends: []*mesh.Backend{b}}.view()); err != nil {
 		t.Error(lastOf(err))
+	}
+}
+
+// FuzzEscapedRegex compares the expressions for values as they are written with those for decoded
+// values.
+func FuzzEscapedRegex(f *testing.F) {
+	for _, pattern := range []string{
+		"", "a", "a b", ".*", "^v[0-9]+$", "(?i)straße|K", "a?", "[^/]+", `\d{2,3}`, `\S*`, "(a|b c)*", `a\.b`, "é", "[é-ü]x?", "%", "[&;]", `\bword\b`, "a^b", "x{3}|", "(?s).", "[[:^alpha:]]",
+	} {
+		for _, query := range []string{"s", "s=", "s=a", "s=a%20b", "s=a+b", "%73=v12", "s=%C3%A9x", "s=%26", "s=a&s=b", "s=1;&s=a", "s=%zz", "s=stra%C3%9Fe", "s=%E2%84%AA", "s=/", "s=%2F", "s=%0A", "s=%61", "s=%3b"} {
+			f.Add(pattern, query)
+		}
+	}
+	f.Fuzz(func(t *testing.T, pattern, query string) {
+		if strings.ContainsAny(query, "#\n") || len(pattern) > 100 || len(query) > 100 || strings.ContainsFunc(query, func(r rune) bool { return r >= 0x80 }) {
+			return
+		}
+		compiled, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
+		escaped, ok := firstParameter(mesh.KeyMatch{Name: "s", StringMatch: mesh.StringMatch{Regex: pattern}})
+		value, found := mesh.QueryParameter(query, "s")
+		if err != nil || !ok || !utf8.ValidString(value) || pattern == "" {
+			return
+		}
+		want := found && compiled.MatchString(value)
+		if got := regexp.MustCompile(`\A(?:` + string(escaped) + `)\z`).MatchString("/a?" + query); got != want {
+			t.Errorf("%q matches %q: %t, want %t\n%s", pattern, query, got, want, escaped)
+		}
+	})
+}
+
+// TestUntranslatedRegex has the expressions for values that Envoy compares as they are written.
+func TestUntranslatedRegex(t *testing.T) {
+	for pattern, want := range map[string]bool{".*": true, "^v[0-9]+$": true, "(?i)a+": true, `\bword`: false, "a^b": false, `\p{Greek}`: false, strings.Repeat("[^a]", 500): false} {
+		if _, got := firstParameter(mesh.KeyMatch{Name: "s", StringMatch: mesh.StringMatch{Regex: pattern}}); got != want {
+			t.Errorf("%.20q is translated: %t, want %t", pattern, got, want)
+		}
 	}
 }
