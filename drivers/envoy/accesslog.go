@@ -135,6 +135,7 @@ func stdoutLog(from direction) *accesslogv3.AccessLog {
 				"bytes_received":           "%BYTES_RECEIVED%",
 				"bytes_sent":               "%BYTES_SENT%",
 				"downstream_failure":       "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%",
+				"downstream_local":         "%DOWNSTREAM_LOCAL_ADDRESS%",
 				"downstream_peer":          "%DOWNSTREAM_PEER_URI_SAN%",
 				"downstream_remote":        "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%",
 				"duration":                 "%DURATION%",

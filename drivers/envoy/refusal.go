@@ -57,6 +57,8 @@ var refusals = []refusal{
 	{telemetry.ReasonAuthorization, says(" UAEX "), flags(0x1000), atServer},
 	// A client's proxy says it, too, if the server's has answered.
 	{telemetry.ReasonRateLimit, says(" RL "), flags(0x800), nil},
+	// Envoy's parser says the same of an HTTP request whose first line or header is malformed.
+	{telemetry.ReasonNotHTTP, says(" DPE http1.codec_error "), joinAnd(flags(0x40000), begins("response.code_details", "http1.codec_error")), nil},
 	{telemetry.ReasonInvalidRequest, says(" DPE "), flags(0x40000), nil},
 	{telemetry.ReasonCertificate, says("TLS_error"), begins("connection.transport_failure_reason", "TLS_error"), atTLSServer},
 	{telemetry.ReasonCertificate, says("TLS_error"), begins("upstream.transport_failure_reason", "TLS_error"), atClient},
