@@ -75,6 +75,7 @@ func (s *Settings) Needs(plaintext bool) []Feature {
 	n.addIf(map[Feature]bool{
 		FeatureHealthChecks:          s.HealthChecks,
 		FeatureExternalAuthorization: s.Authorization != nil,
+		FeatureForwardedFor:          s.ForwardedFor,
 		FeatureAccessLogs:            s.AccessLog.Enabled,
 		FeatureAccessLogSampling:     s.AccessLog.IsSampled(),
 		FeatureZipkinTracing:         s.Tracing != nil && s.Tracing.Protocol == "zipkin",

@@ -24,6 +24,9 @@ type Settings struct {
 	RetryPolicy   bool `json:"retryPolicy,omitempty"`
 	// PlaintextClasses are the sidecar classes whose pods don't use mesh TLS, sorted.
 	PlaintextClasses []string `json:"plaintextClasses,omitempty"`
+	// ForwardedFor adds the address of the caller to the header x-forwarded-for of the requests
+	// that a proxy forwards to its application.
+	ForwardedFor bool `json:"forwardedFor,omitempty"`
 	// HealthChecks makes a proxy probe its endpoints.
 	HealthChecks bool `json:"healthChecks,omitempty"`
 

@@ -54,6 +54,8 @@ type settingsDocument struct {
 	// it is not all of them.
 	Logged  *float64         `json:"logged,omitempty"`
 	Tracing *tracingDocument `json:"tracing,omitempty"`
+	// ForwardedFor says that applications get the caller's address in a header.
+	ForwardedFor bool `json:"forwardedFor,omitempty"`
 	// Authorization is the external authorization service that is asked about inbound HTTP
 	// requests.
 	Authorization *authorizationDocument `json:"authorization,omitempty"`

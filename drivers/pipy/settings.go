@@ -24,6 +24,7 @@ func settings(p *mesh.Proxy, s *mesh.Settings) settingsDocument {
 		Plaintext:      p.Plaintext,
 		TLS:            tlsDocument{Min: tlsVersion(s.TLS.Min), Max: tlsVersion(s.TLS.Max), Ciphers: strings.Join(s.TLS.Ciphers, ":")},
 		AccessLog:      s.AccessLog.Enabled,
+		ForwardedFor:   s.ForwardedFor,
 	}
 	if s.AccessLog.IsSampled() {
 		out.Logged = new(float64(s.AccessLog.Sampled) / float64(mesh.EverythingSampled))

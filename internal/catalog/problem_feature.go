@@ -61,6 +61,8 @@ func (j *join) checkSettingsFeatures(r *graph.Reader, _ mesh.Name, f *fault) {
 			j.reportLacking(f, "spec.featureFlags.enableSidecarActiveHealthChecks", all, feature)
 		case mesh.FeatureExternalAuthorization:
 			j.reportLacking(f, "spec.traffic.inboundExternalAuthorization", all, feature)
+		case mesh.FeatureForwardedFor:
+			j.reportLacking(f, "spec.traffic.enableForwardedFor", all, feature)
 		case mesh.FeatureZipkinTracing, mesh.FeatureOTLPTracing:
 			j.reportLacking(f, "spec.observability.tracing", all, feature)
 		case mesh.FeatureAccessLogSampling:

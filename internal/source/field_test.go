@@ -53,6 +53,7 @@ func inEffect() []string {
 		"spec.sidecar.cipherSuites",
 		"spec.sidecar.ecdhCurves",
 		"spec.traffic.inboundTLSMode",
+		"spec.traffic.enableForwardedFor",
 		"spec.traffic.enableEgress",
 		"spec.traffic.enablePermissiveTrafficPolicyMode",
 		"spec.traffic.inboundExternalAuthorization.enable",

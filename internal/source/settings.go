@@ -41,6 +41,7 @@ func (r *reader) settings(c *Config, namespace string) *mesh.Settings {
 		IngressPolicy:    !isFalse(flags.EnableIngressBackendPolicy),
 		RetryPolicy:      isTrue(flags.EnableRetryPolicy),
 		PlaintextClasses: c.MTLSDisabledClasses(),
+		ForwardedFor:     traffic.EnableForwardedFor,
 		HealthChecks:     isTrue(flags.EnableEnvoyActiveHealthChecks) || isTrue(flags.EnableSidecarActiveHealthChecks),
 		TLS:              r.tls(),
 		AccessLog:        deref(r.accessLog("spec.observability.accessLog", r.spec.Observability.AccessLog), mesh.FullAccessLog()),

@@ -363,6 +363,7 @@ func settingsVariants() []variant {
 			},
 			closed: func(d *draft) { d.web().Access = mesh.Access{} },
 		},
+		{feature: mesh.FeatureForwardedFor, asks: func(d *draft) { d.settings.ForwardedFor = true }},
 		{feature: mesh.FeatureAccessLogs, asks: func(d *draft) { d.settings.AccessLog = mesh.FullAccessLog() }},
 		{feature: mesh.FeatureAccessLogSampling, base: func(d *draft) { d.settings.AccessLog = mesh.FullAccessLog() }, asks: func(d *draft) { d.settings.AccessLog = mesh.AccessLog{Enabled: true, Sampled: 250_000} }},
 		tracing(mesh.FeatureZipkinTracing, mesh.Tracing{Protocol: "zipkin", Port: 9411, Path: "/api/v2/spans"}),

@@ -57,6 +57,11 @@ type TrafficSpec struct {
 	// +optional
 	EnablePermissiveTrafficPolicyMode *bool `json:"enablePermissiveTrafficPolicyMode,omitempty"`
 
+	// EnableForwardedFor adds the address of the caller to the header x-forwarded-for of the
+	// requests that applications get. Added by Outrigger.
+	// +optional
+	EnableForwardedFor bool `json:"enableForwardedFor,omitempty"`
+
 	// InboundExternalAuthorization checks each inbound request with an external service.
 	// +optional
 	InboundExternalAuthorization ExternalAuthzSpec `json:"inboundExternalAuthorization,omitzero"`

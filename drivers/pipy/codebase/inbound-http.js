@@ -209,6 +209,11 @@ function identifyCaller(connection, head) {
     var own = spiffe(settings().serverName, settings().trustDomain)
     headers['x-forwarded-client-cert'] = `By=${own};URI=${connection.peer}`
   }
+  if (settings().forwardedFor) {
+    var before = headers['x-forwarded-for']
+    if (before instanceof Array) before = before.join(', ')
+    headers['x-forwarded-for'] = before ? `${before}, ${connection.source}` : connection.source
+  }
   if (!headers['x-request-id']) headers['x-request-id'] = algo.uuid()
   // The application gets the complete request in any case.
   delete headers.expect

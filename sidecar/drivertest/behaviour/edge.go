@@ -111,6 +111,7 @@ var edge = []Row{
 		w.eventually(t, func() error { return w.enter(t, address, ingressTLS(), http.StatusOK) })
 	}},
 	{"Excluded from the mesh", "Connections to ports and address ranges that a pod or the MeshConfig excludes, and to excluded ports of a pod, bypass the sidecar; all others do not.", ofEvery, testExclusions},
+	{"The caller's address", "With traffic.enableForwardedFor an application gets the caller's address in x-forwarded-for, as the last one. Without it the header stays as the caller wrote it.", ofServer(mesh.FeatureForwardedFor), testForwardedFor},
 	{"External authorization", "The mesh's authorization service is asked about every request, and its denial is final.", ofServer(mesh.FeatureExternalAuthorization), func(t *testing.T, w *testMesh) {
 		const node = nodeAddress
 		server := grpc.NewServer()
@@ -329,4 +330,28 @@ func testEgressByRequest(t *testing.T, w *testMesh) {
 	}
 	w.forget(t, "egress.yaml")
 	w.eventually(t, func() error { return w.blockedOutside(t, "users/web") })
+}
+
+func testForwardedFor(t *testing.T, w *testMesh) {
+	const claimed = "192.0.2.7"
+	mine := w.pod(t, "users/web").Addresses()[0].String()
+	gets := func(want string) {
+		t.Helper()
+		for _, header := range []http.Header{{}, {"X-Forwarded-For": {claimed}}} {
+			want := want
+			if len(header) > 0 {
+				want = strings.TrimSuffix(claimed+","+want, ",")
+			}
+			w.ask(t, "users/web", request{url: cartV1, header: header}, func(r reply) error {
+				got := strings.ReplaceAll(strings.Join(r.answer.Header.Values("X-Forwarded-For"), ","), " ", "")
+				if r.Status != http.StatusOK || got != want {
+					return fmt.Errorf("the application gets %q with status %d, want %q", got, r.Status, want)
+				}
+				return nil
+			})
+		}
+	}
+	gets("")
+	w.configure(t, "enableForwardedFor: true", "")
+	gets(mine)
 }
