@@ -100,9 +100,18 @@ func (m *machine) get(url string) (int, string) {
 // that stops it.
 func (m *machine) startController(c *core) (stop func()) {
 	m.t.Helper()
+	return m.serve(func(ctx context.Context) error {
+		_, err := Driver{}.Start(c.context(ctx, 0))
+		return err
+	})
+}
+
+// serve calls the function, which must listen at the controller's port until ctx ends.
+func (m *machine) serve(start func(context.Context) error) (stop func()) {
+	m.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
-	m.do(func() { _, err = Driver{}.Start(c.context(ctx, 0)) })
+	m.do(func() { err = start(ctx) })
 	if err != nil {
 		m.t.Fatal(err)
 	}

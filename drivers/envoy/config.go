@@ -10,17 +10,17 @@ import (
 // Config is the complete configuration of one Envoy by resource type. It is immutable
 // and shares parts with the Configs of other proxies.
 type Config struct {
-	Listeners, Clusters, Routes, Endpoints, Secrets mesh.Table[*Resource]
+	Listeners, Clusters, Routes, Endpoints, Secrets, Extensions mesh.Table[*Resource]
 }
 
 // table returns the table of the type.
 func (c *Config) table(typeURL string) *mesh.Table[*Resource] {
-	tables := [len(types)]*mesh.Table[*Resource]{&c.Listeners, &c.Clusters, &c.Routes, &c.Endpoints, &c.Secrets}
+	tables := [len(types)]*mesh.Table[*Resource]{&c.Listeners, &c.Clusters, &c.Routes, &c.Endpoints, &c.Secrets, &c.Extensions}
 	return tables[slices.Index(types[:], typeURL)]
 }
 
 // types are the resource types of a Config.
-var types = [...]string{listenerType, clusterType, routeType, endpointType, secretType}
+var types = [...]string{listenerType, clusterType, routeType, endpointType, secretType, extensionType}
 
 // deliveredTypes are the resource types in the order in which Envoy is sent them. It
 // subscribes to all but listeners and clusters by name. Routes that it already
@@ -32,6 +32,7 @@ var deliveredTypes = []xds.Type{
 	{URL: clusterType, Asks: endpointType},
 	{URL: endpointType, Named: true, Quiet: true},
 	{URL: routeType, Named: true, Held: true, Quiet: true},
+	{URL: extensionType, Named: true, Held: true, Quiet: true},
 	{URL: listenerType, Held: true},
 }
 

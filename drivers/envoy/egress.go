@@ -238,7 +238,10 @@ func hostsOf(port mesh.EgressRoutes) []mesh.EgressHost {
 
 func isWildcard(host string) bool { return strings.HasPrefix(host, "*.") }
 
-func egressName(port uint16) string { return "egress/" + strconv.Itoa(int(port)) }
+// egressPrefix begins the names of all resources of egress but those of every proxy.
+const egressPrefix = "egress/"
+
+func egressName(port uint16) string { return egressPrefix + strconv.Itoa(int(port)) }
 
 // tcpTo returns a filter that forwards to a cluster.
 func (o *outboundBuilder) tcpTo(stats, cluster string) *listenerv3.Filter {

@@ -169,11 +169,15 @@ const (
 	listenerAdditionalAddresses = 33
 	additionalAddressAddress    = 1
 	filterChainFilters          = 3
+	filterName                  = 1
 	filterTypedConfig           = 4
 	anyValue                    = 2
 	httpManagerStatPrefix       = 2
 	httpManagerRds              = 3
 	rdsRouteConfigName          = 2
+
+	extensionName        = 1
+	extensionTypedConfig = 2
 
 	routeConfigurationName         = 1
 	routeConfigurationVirtualHosts = 2

@@ -32,6 +32,7 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 		{"routes.yaml", config.Routes},
 		{"endpoints.yaml", config.Endpoints},
 		{"secrets.yaml", config.Secrets},
+		{"extensions.yaml", config.Extensions},
 	} {
 		content, err := readable(f.resources)
 		if err != nil {

@@ -37,6 +37,7 @@ type inboundBuilder struct {
 // port adds the filter chains of an application port. Access rules are in their routes
 // or secrets, so that changed rules do not disturb connections.
 func (b *inboundBuilder) port(p *mesh.InboundPort) {
+	b.resources = append(b.resources, limitOf(p.Limits.Connections, portName(p.Port)))
 	if p.Protocol.IsHTTP() {
 		b.httpPort(p)
 	} else {
@@ -88,11 +89,11 @@ func (b *inboundBuilder) httpPort(p *mesh.InboundPort) {
 		}
 		b.http(p, group.name(name), tlsTo(p.Port, group.hosts), downstreamTLS(b.settings, group.clientCert(), alpn), allowed, nil)
 	}
-	b.appTLS(p.Port, name, p.Access, groups, connectionLimit(p.Limits.Connections, name))
+	b.appTLS(p.Port, name, p.Access, groups, connectionLimit(name))
 }
 
 func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
-	name, limit := portName(p.Port), connectionLimit(p.Limits.Connections, portName(p.Port))
+	name, limit := portName(p.Port), connectionLimit(portName(p.Port))
 	if !b.proxy.Plaintext {
 		b.tcp(name, b.meshTLS(p.Port), b.callers(name, accessSANs(p.Access, b.settings.TrustDomain)), append(slices.Clip(limit), auditCallers(name, p.Access)...))
 	}
@@ -185,8 +186,12 @@ func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv
 		ServiceName: b.proxy.Identity.CommonName(),
 		Filters:     append([]*hcmv3.HttpFilter{denyAll, noRequestLimit}, authorization(b.settings.Authorization)...),
 	})
-	b.chain(name, match, socket, append(connectionLimit(p.Limits.Connections, portName(p.Port)), manager))
-	b.resources = append(b.resources, newResource(routeType, name, inboundRoutes(name, p, allowed, shadow)))
+	b.chain(name, match, socket, append(connectionLimit(portName(p.Port)), manager))
+	routes := inboundRoutes(name, p, allowed, shadow)
+	if b.settings.ForwardedFor {
+		routes.RequestHeadersToAdd = callerAddress
+	}
+	b.resources = append(b.resources, newResource(routeType, name, routes))
 }
 
 // tcp adds a filter chain for connections, which pass the filters first.
@@ -252,6 +257,11 @@ func inboundRoutes(name string, p *mesh.InboundPort, allowed, shadow policies) *
 var unanswered = &routev3.RetryPolicy{
 	RetryOn: "reset", NumRetries: wrapperspb.UInt32(1),
 	RetriableRequestHeaders: []*routev3.HeaderMatcher{methodMatch([]string{"GET", "HEAD", "OPTIONS", "TRACE"})},
+}
+
+// callerAddress appends the address of the connection's other end, which no header can claim.
+var callerAddress = []*corev3.HeaderValueOption{
+	headerOption("x-forwarded-for", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%", corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD),
 }
 
 // envoyHeaders are Envoy's own headers that it does not remove by itself from clients'

@@ -202,7 +202,7 @@ func TestInboundGolden(t *testing.T) {
 				name  string
 				table mesh.Table[*Resource]
 			}{
-				{"listeners.yaml", config.Listeners}, {"clusters.yaml", config.Clusters}, {"routes.yaml", config.Routes}, {"secrets.yaml", config.Secrets},
+				{"listeners.yaml", config.Listeners}, {"clusters.yaml", config.Clusters}, {"routes.yaml", config.Routes}, {"secrets.yaml", config.Secrets}, {"extensions.yaml", config.Extensions},
 			} {
 				content, err := readable(f.table)
 				if err != nil {

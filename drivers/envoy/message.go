@@ -66,6 +66,14 @@ func pack(m proto.Message) *anypb.Any {
 	return packed
 }
 
+// apart refers to a filter's configuration of this type that is a resource of the filter's name.
+// Another one is for new connections only.
+func apart(config proto.Message) *listenerv3.Filter_ConfigDiscovery {
+	return &listenerv3.Filter_ConfigDiscovery{ConfigDiscovery: &corev3.ExtensionConfigSource{
+		ConfigSource: adsSource(), TypeUrls: []string{pack(config).GetTypeUrl()},
+	}}
+}
+
 func grpcService(cluster string) *corev3.GrpcService {
 	return &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
 		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster},

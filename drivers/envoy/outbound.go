@@ -87,15 +87,15 @@ func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
 			return former || !isHost(s.Host)
 		})
 		if len(servers) == 0 {
-			return []*Resource{o.listener(d, filterChain{nil, o.tcp, tcpTarget(d, nil)})}
+			return o.connections(d, nil)
 		}
 		return []*Resource{o.listener(d, each(servers, func(s mesh.ServerRoute) filterChain {
 			match := &listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{s.Host}}
-			return filterChain{&listenerv3.FilterChain{FilterChainMatch: match}, o.tcp, tcpTarget(d, s.Backends)}
+			return filterChain{match: &listenerv3.FilterChain{FilterChainMatch: match}, filter: o.tcp, own: tcpTarget(d, s.Backends)}
 		})...)}
 	}
 	if !d.Protocol.IsHTTP() {
-		return []*Resource{o.listener(d, filterChain{nil, o.tcp, tcpTarget(d, d.Backends)})}
+		return o.connections(d, d.Backends)
 	}
 	own := newEncoder(filterSize)
 	own.text(httpManagerStatPrefix, d.Service.String())
@@ -111,10 +111,31 @@ func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
 		manager = o.sessions
 	}
 	return []*Resource{
-		o.listener(d, filterChain{nil, manager, own}),
+		o.listener(d, filterChain{filter: manager, own: own}),
 		routes(d),
 	}
 }
+
+// connections returns the listener of a Destination for TCP, and its filter apart from that, so
+// that other backends or weights do not end the connections that there are.
+func (o *outboundBuilder) connections(d *mesh.Destination, backends []mesh.WeightedBackend) []*Resource {
+	e := newEncoder(filterSize)
+	e.text(extensionName, d.Name)
+	e.message(extensionTypedConfig, func() { o.tcp.write(&e, tcpTarget(d, backends)) })
+	return []*Resource{o.listener(d, filterChain{apart: true}), e.resource(extensionType, d.Name)}
+}
+
+// write writes the fields of an Any with the filter's configuration.
+func (f networkFilter) write(e *encoder, own encoder) {
+	e.constant(f.configType)
+	e.message(anyValue, func() {
+		e.constant(f.config)
+		e.fields(own)
+	})
+}
+
+// tcpApart refers to a TCP proxy that is a resource of its own.
+var tcpApart = constantOf(&listenerv3.Filter{ConfigType: apart(&tcpv3.TcpProxy{})})
 
 // normalPath overrides what the other fields of a filter say.
 var normalPath = &hcmv3.HttpConnectionManager{NormalizePath: wrapperspb.Bool(true)}
@@ -143,11 +164,13 @@ var tlsInspection = constantOf(&listenerv3.Listener{
 })
 
 // filterChain is a filter chain of a Destination's listener. The match is nil if it is the
-// only one, and own has the encoded fields that only this filter has.
+// only one, and own has the encoded fields that only this filter has. If apart is set, the filter
+// is the resource of the Destination's name.
 type filterChain struct {
 	match  *listenerv3.FilterChain
 	filter networkFilter
 	own    encoder
+	apart  bool
 }
 
 // listener returns the listener of a Destination with the filter chains.
@@ -168,14 +191,13 @@ func (o *outboundBuilder) listener(d *mesh.Destination, chains ...filterChain) *
 				e.part(chain.match)
 			}
 			e.message(filterChainFilters, func() {
+				if chain.apart {
+					e.text(filterName, d.Name)
+					e.constant(tcpApart)
+					return
+				}
 				e.constant(chain.filter.name)
-				e.message(filterTypedConfig, func() {
-					e.constant(chain.filter.configType)
-					e.message(anyValue, func() {
-						e.constant(chain.filter.config)
-						e.fields(chain.own)
-					})
-				})
+				e.message(filterTypedConfig, func() { chain.filter.write(&e, chain.own) })
 			})
 		})
 	}

@@ -60,14 +60,28 @@ func addHeaders(headers []mesh.Header) []*corev3.HeaderValueOption {
 // maxAddedHeaders is Envoy's limit.
 const maxAddedHeaders = 10
 
-// connectionLimit limits new connections to a port, shared by all of its filter chains.
-func connectionLimit(b *mesh.TokenBucket, port string) []*listenerv3.Filter {
+// connectionLimit is the filter that limits new connections to a port, shared by all of its filter
+// chains. It is there even without a limit, and apart from the listener, so that the connections
+// that there are do not end when the limit changes.
+func connectionLimit(port string) []*listenerv3.Filter {
+	return []*listenerv3.Filter{{Name: port + limitSuffix, ConfigType: apart(&tcplimitv3.LocalRateLimit{})}}
+}
+
+// limitSuffix ends the names of filters that limit connections.
+const limitSuffix = "/limit"
+
+// limitOf returns the configuration of a port's connectionLimit; nil means no limit.
+func limitOf(b *mesh.TokenBucket, port string) *Resource {
+	limit := &tcplimitv3.LocalRateLimit{StatPrefix: limitStats, ShareKey: port}
 	if b == nil {
-		return nil
+		// Envoy requires a bucket.
+		limit.TokenBucket = tokenBucket(mesh.TokenBucket{Interval: time.Second})
+		limit.RuntimeEnabled = &corev3.RuntimeFeatureFlag{DefaultValue: wrapperspb.Bool(false), RuntimeKey: "outrigger.no_connection_limit"}
+	} else {
+		limit.TokenBucket = tokenBucket(*b)
 	}
-	return []*listenerv3.Filter{filter("envoy.filters.network.local_ratelimit", &tcplimitv3.LocalRateLimit{
-		StatPrefix: limitStats, TokenBucket: tokenBucket(*b), ShareKey: port,
-	})}
+	name := port + limitSuffix
+	return newResource(extensionType, name, &corev3.TypedExtensionConfig{Name: name, TypedConfig: pack(limit)})
 }
 
 // minFill is the shortest fill interval that Envoy accepts.

@@ -14,6 +14,8 @@ const (
 	clusterType  = resource.ClusterType
 	routeType    = resource.RouteType
 	endpointType = resource.EndpointType
+	// extensionType is that of filters which can change without replacing a listener.
+	extensionType = resource.ExtensionConfigType
 )
 
 // Resource is an xDS resource, encoded once for all proxies that get it. Equal Views

@@ -20,5 +20,6 @@ func (Driver) Start(ctx context.Context) (health.Probes, error) {
 		Types:     deliveredTypes,
 		Translate: func(view *mesh.View) xds.Config { return translator.Config(view).delivered() },
 		Objects:   objects,
+		Parts:     isMadeOf,
 	})
 }

@@ -138,6 +138,14 @@ func (s staticWriter) inlineFields(node tree) error {
 		delete(node, "eds_cluster_config")
 		node["type"], node["load_assignment"] = "STATIC", endpoints
 	}
+	if node["config_discovery"] != nil {
+		extension, ok := s[extensionType][fmt.Sprint(node["name"])]
+		if !ok {
+			return fmt.Errorf("there is no filter %q", node["name"])
+		}
+		delete(node, "config_discovery")
+		node["typed_config"] = extension["typed_config"]
+	}
 	// A secret reference without a source means a static secret.
 	if node["sds_config"] != nil {
 		if s[secretType][fmt.Sprint(node["name"])] == nil {

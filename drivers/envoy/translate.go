@@ -151,7 +151,7 @@ func (t *Translator) outbound(key outboundKey, outbound *mesh.Outbound) *Config 
 				made = t.part(partKey{builder: key.builder, kind: destinationPart, name: change.Name}, change.Value.Digest(),
 					func() []*Resource { return key.builder.destination(change.Value) })
 			}
-			changed.replace(change.Name, made, listenerType, routeType)
+			changed.replace(change.Name, made, listenerType, routeType, extensionType)
 		}
 		for change := range outbound.Backends.Diff(former.Backends) {
 			if cluster, ok := config.Clusters.Get(change.Name); ok && cluster.Asks != "" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // lifecycle is the table of changes, failures and restarts.
@@ -57,6 +58,8 @@ var lifecycle = []Row{
 		})
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 	}},
+	{"Long connections", "TCP connections, WebSockets and gRPC streams stay open while permissions, limits, retries, ingress and other services change.", ofBoth(mesh.FeatureWebSocket, mesh.FeatureHTTP2), testHeld},
+	{"A permission ends", "Requests over an open connection are denied once their permission ends.", ofEvery, testRevokedWhileOpen},
 	{"Packets are lost", "While the network of a server loses packets, requests and connections take longer, but they are answered or fail in time, and none with other bytes.", ofEvery, testLoss},
 	{"Pods are moved", "The pods of a running service move from the clients' class to the servers', one by one, while clients of both classes call it, and no request fails.", ofEvery, testMigration},
 	{"The proxy is upgraded", "Another process of the proxy, such as a later version, takes over in running pods. Connections stay open, and no request fails.", ofEvery, testUpgrade},
