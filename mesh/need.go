@@ -73,6 +73,7 @@ func isIPv6Range(p netip.Prefix) bool { return isIPv6(p.Addr()) && p.Bits() > 0 
 func (s *Settings) Needs(plaintext bool) []Feature {
 	var n needs
 	n.addIf(map[Feature]bool{
+		FeatureConnectTimeouts:       s.ConnectTimeout > 0,
 		FeatureHealthChecks:          s.HealthChecks,
 		FeatureExternalAuthorization: s.Authorization != nil,
 		FeatureForwardedFor:          s.ForwardedFor,
@@ -103,7 +104,7 @@ func (t TLS) Needs() []Feature {
 func (p Protocol) Needs() []Feature {
 	switch p {
 	case HTTP2, GRPC:
-		return []Feature{FeatureHTTP2}
+		return []Feature{FeatureHTTP2, FeatureHTTP2Resets}
 	case TCPServerFirst:
 		return []Feature{FeatureServerFirst}
 	}

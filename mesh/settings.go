@@ -22,6 +22,9 @@ type Settings struct {
 	EgressPolicy  bool `json:"egressPolicy,omitempty"`
 	IngressPolicy bool `json:"ingressPolicy,omitempty"`
 	RetryPolicy   bool `json:"retryPolicy,omitempty"`
+	// ConnectTimeout applies to the Backends whose policy has none; 0 means that none has.
+	// Each Backend's Policy contains it.
+	ConnectTimeout time.Duration `json:"connectTimeout,omitempty"`
 	// PlaintextClasses are the sidecar classes whose pods don't use mesh TLS, sorted.
 	PlaintextClasses []string `json:"plaintextClasses,omitempty"`
 	// ForwardedFor adds the address of the caller to the header x-forwarded-for of the requests

@@ -87,6 +87,7 @@ func (j *join) policy(r *graph.Reader, service mesh.Name) *policy {
 		setting, _ := j.upstreams.Get(r, settings[0].key)
 		p.Upstream, p.Limits = setting.Policy, setting.Limits
 	}
+	p.Upstream.ConnectTimeout = cmp.Or(p.Upstream.ConnectTimeout, j.mustSettings(r).ConnectTimeout)
 	svc, _ := j.services.Get(r, service)
 	if svc != nil {
 		p.Upstream.LoadBalancing.PreferZone = p.Upstream.LoadBalancing.PreferZone || svc.PreferZone

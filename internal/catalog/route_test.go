@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -270,6 +271,21 @@ func most(connections uint32) func(*fact.UpstreamSetting) {
 func limit(tokens uint32) func(*fact.UpstreamSetting) {
 	return func(s *fact.UpstreamSetting) {
 		s.Limits.Connections = &mesh.TokenBucket{Tokens: tokens, Interval: time.Second}
+	}
+}
+
+// TestConnectTimeout has services with and without a timeout of their own.
+func TestConnectTimeout(t *testing.T) {
+	facts := slices.Concat(
+		town(func(s *mesh.Settings) { s.ConnectTimeout = 2 * time.Second }),
+		server("shop/cart", "10.96.0.2", "10.1.0.2", port(80, 8080, mesh.HTTP)), server("shop/db", "10.96.0.3", "10.1.0.3", port(3306, 3306, mesh.TCP)),
+		list(upstream("shop/u", "db", 1, func(s *fact.UpstreamSetting) { s.Policy.ConnectTimeout = time.Minute })),
+	)
+	view, _ := Build(facts).Views.Get("uid-shop/web-1")
+	for name, want := range map[string]time.Duration{"shop/cart:80": 2 * time.Second, "shop/db:3306": time.Minute} {
+		if b, ok := view.Outbound.Backends.Get(name); !ok || b.Policy.ConnectTimeout != want {
+			t.Errorf("the Backend %s is %+v, want a timeout of %s", name, b, want)
+		}
 	}
 }
 

@@ -54,6 +54,7 @@ func inEffect() []string {
 		"spec.sidecar.ecdhCurves",
 		"spec.traffic.inboundTLSMode",
 		"spec.traffic.enableForwardedFor",
+		"spec.traffic.connectTimeout",
 		"spec.traffic.enableEgress",
 		"spec.traffic.enablePermissiveTrafficPolicyMode",
 		"spec.traffic.inboundExternalAuthorization.enable",

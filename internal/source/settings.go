@@ -40,6 +40,7 @@ func (r *reader) settings(c *Config, namespace string) *mesh.Settings {
 		EgressPolicy:     !isFalse(flags.EnableEgressPolicy),
 		IngressPolicy:    !isFalse(flags.EnableIngressBackendPolicy),
 		RetryPolicy:      isTrue(flags.EnableRetryPolicy),
+		ConnectTimeout:   r.connectTimeout(),
 		PlaintextClasses: c.MTLSDisabledClasses(),
 		ForwardedFor:     traffic.EnableForwardedFor,
 		HealthChecks:     isTrue(flags.EnableEnvoyActiveHealthChecks) || isTrue(flags.EnableSidecarActiveHealthChecks),
@@ -48,6 +49,15 @@ func (r *reader) settings(c *Config, namespace string) *mesh.Settings {
 		Tracing:          r.tracing(namespace),
 		Authorization:    r.authorization(),
 	}
+}
+
+func (r *reader) connectTimeout() time.Duration {
+	const path = "spec.traffic.connectTimeout"
+	timeout := r.spec.Traffic.ConnectTimeout
+	if isZero(timeout) {
+		r.add(ReasonInvalid, path, "%q gives connections no time; the default is used", string(timeout))
+	}
+	return r.duration(path, timeout)
 }
 
 // tlsMode parses a mode: "" if it is not set, and Strict if it is invalid.

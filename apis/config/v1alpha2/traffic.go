@@ -61,6 +61,11 @@ type TrafficSpec struct {
 	// requests that applications get. Added by Outrigger.
 	// +optional
 	EnableForwardedFor bool `json:"enableForwardedFor,omitempty"`
+	// ConnectTimeout is how long a sidecar waits for a connection to an endpoint of a service,
+	// with its TLS handshake, before it tries another one. An UpstreamTrafficSetting's own
+	// takes precedence. Empty means 5s. Added by Outrigger.
+	// +optional
+	ConnectTimeout Duration `json:"connectTimeout,omitempty"`
 
 	// InboundExternalAuthorization checks each inbound request with an external service.
 	// +optional
