@@ -14,6 +14,9 @@ const (
 	// FeatureHTTP2 is HTTP/2 from the client to the server's application, including gRPC
 	// streams and trailers.
 	FeatureHTTP2 Feature = "HTTP2"
+	// FeatureHTTP2Resets resets a stream of HTTP/2 whose message was broken off, in both
+	// directions, so that no receiver takes a part of it for the whole.
+	FeatureHTTP2Resets Feature = "HTTP2Resets"
 	// FeatureWebSocket is the upgrade of HTTP/1.1 connections. No View requires it, since
 	// any HTTP port may use it.
 	FeatureWebSocket Feature = "WebSocket"
@@ -129,7 +132,7 @@ func FeaturesWithout(lacks map[Feature]string) []Feature {
 // Features returns all features in the order used in the documentation.
 func Features() []Feature {
 	return []Feature{
-		FeatureHTTP2, FeatureWebSocket, FeatureServerFirst, FeatureIPv6, FeatureExternalNames, FeaturePermissiveTLS, FeatureTLSSettings, FeatureTLSCurves, FeatureHeaderMatches, FeatureQueryMatches,
+		FeatureHTTP2, FeatureHTTP2Resets, FeatureWebSocket, FeatureServerFirst, FeatureIPv6, FeatureExternalNames, FeaturePermissiveTLS, FeatureTLSSettings, FeatureTLSCurves, FeatureHeaderMatches, FeatureQueryMatches,
 		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureSessionPersistence, FeatureServerNames,
 		FeatureRetries, FeatureRetryCodes, FeatureRetryBackoff, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,

@@ -60,7 +60,7 @@ func TestViewNeeds(t *testing.T) {
 
 		{"a destination of IPv6", called(mesh.Destination{Addresses: []netip.Addr{four, six}}), []mesh.Feature{mesh.FeatureIPv6}},
 		{"IPv4 written as IPv6", called(mesh.Destination{Addresses: []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.1")}}), nil},
-		{"gRPC", called(mesh.Destination{Protocol: mesh.GRPC}), []mesh.Feature{mesh.FeatureHTTP2}},
+		{"gRPC", called(mesh.Destination{Protocol: mesh.GRPC}), []mesh.Feature{mesh.FeatureHTTP2, mesh.FeatureHTTP2Resets}},
 		{"HTTP and TCP", called(mesh.Destination{Protocol: mesh.HTTP, Routes: []mesh.Route{{Match: mesh.HTTPMatch{Path: mesh.StringMatch{Regex: "/a"}, Methods: []string{"GET"}}}}}), nil},
 		{"a server that speaks first", backed(mesh.Backend{Protocol: mesh.TCPServerFirst}), []mesh.Feature{mesh.FeatureServerFirst}},
 		{"a route", called(mesh.Destination{Routes: []mesh.Route{{Match: header, Timeout: 1, Retry: &mesh.Retry{Attempts: 1}}}}), []mesh.Feature{mesh.FeatureHeaderMatches, mesh.FeatureRetries, mesh.FeatureTimeouts}},
@@ -84,7 +84,7 @@ func TestViewNeeds(t *testing.T) {
 		{"Maglev", policy(mesh.UpstreamPolicy{LoadBalancing: mesh.LoadBalancing{Policy: mesh.Maglev}}), []mesh.Feature{mesh.FeatureConsistentHash}},
 
 		{"a port", taken(mesh.InboundPort{Protocol: mesh.HTTP2, Limits: mesh.RateLimits{Connections: &mesh.TokenBucket{}, Requests: &mesh.RequestLimit{}}}), []mesh.Feature{
-			mesh.FeatureHTTP2, mesh.FeatureConnectionRateLimits, mesh.FeatureRequestRateLimits,
+			mesh.FeatureHTTP2, mesh.FeatureHTTP2Resets, mesh.FeatureConnectionRateLimits, mesh.FeatureRequestRateLimits,
 		}},
 		{"a limit by path", taken(mesh.InboundPort{Limits: mesh.RateLimits{Routes: []mesh.RouteLimit{{}}}}), []mesh.Feature{mesh.FeatureRequestRateLimits}},
 		{"a rule", taken(mesh.InboundPort{Access: mesh.Access{Rules: []mesh.Permission{{Requests: []mesh.HTTPMatch{{}, header}}}}}), []mesh.Feature{mesh.FeatureHeaderMatches}},

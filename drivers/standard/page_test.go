@@ -240,6 +240,7 @@ func TestMeasure(t *testing.T) {
 // meanings describe the features in a few words.
 var meanings = map[mesh.Feature]string{
 	mesh.FeatureHTTP2:                 "HTTP/2 and gRPC, with streams and trailers",
+	mesh.FeatureHTTP2Resets:           "a message of HTTP/2 that is broken off never looks complete",
 	mesh.FeatureWebSocket:             "upgraded connections",
 	mesh.FeatureOpenConnections:       "[metrics](metrics.md) of TCP connections while they are open",
 	mesh.FeatureServerFirst:           "TCP where the server sends first",

@@ -66,6 +66,12 @@ func (j *join) indexClasses() {
 	})
 }
 
+// withoutFeature says what happens without a feature, if it is not that proxies ignore it and
+// deny what would be unsafe.
+var withoutFeature = map[mesh.Feature]string{
+	mesh.FeatureHTTP2Resets: "if the sender of a message of HTTP/2 breaks it off, the part that was sent can look complete to the receiver; use a class that has it (docs/drivers.md), or have the receiver check the length of messages",
+}
+
 // supports reports whether the proxies of a class have a feature.
 func (j *join) supports(class string, feature mesh.Feature) bool {
 	if j.featuresOf == nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -116,13 +117,13 @@ func TestLackedFeatures(t *testing.T) {
 		{
 			"a protocol, of the server, which may call nobody",
 			append(list(rules), service("shop/old", "10.96.0.9", port(80, 8080, mesh.GRPC))),
-			[]string{"Service shop/old spec.ports[0] old HTTP2"},
+			[]string{"Service shop/old spec.ports[0] old HTTP2", "Service shop/old spec.ports[0] old HTTP2Resets"},
 		},
 		{"a protocol of a service that it may not call", append(list(rules), service("shop/cart", "10.96.0.2", port(80, 8080, mesh.GRPC))), nil},
 		{
 			"a protocol of a service that a rule lets it call",
 			append(server("shop/cart", "10.96.0.2", "10.1.0.2", port(80, 8080, mesh.GRPC)), rules, routes("shop/g", "/"), allow("shop/t", "shop/cart", []string{"shop/old"}, "HTTPRouteGroup/g")),
-			[]string{"Service shop/cart spec.ports[0] old HTTP2"},
+			[]string{"Service shop/cart spec.ports[0] old HTTP2", "Service shop/cart spec.ports[0] old HTTP2Resets"},
 		},
 		{"client addresses that stick", list(edited(cart[1], func(s *fact.Service) { s.StickyClients = true })), []string{"Service shop/cart spec.sessionAffinity old ConsistentHash"}},
 		{"the nearest", list(edited(cart[1], func(s *fact.Service) { s.PreferZone = true })), []string{"Service shop/cart spec.trafficDistribution old ZonePreference"}},
@@ -143,6 +144,7 @@ func TestLackedFeatures(t *testing.T) {
 		{"retries that an older object has", list(retry("shop/r", "shop/old", 3, 1, "shop/cart"), retry("shop/s", "shop/old", 3, 2, "shop/cart")), []string{"Retry shop/r spec.retryPolicy old Retries"}},
 		{"retries of others", list(retry("shop/r", "shop/web", 3, 1, "shop/old")), nil},
 		{"the mesh's own probes", list(settings(permissive, func(s *mesh.Settings) { s.HealthChecks = true })), []string{"MeshConfig osm/config spec.featureFlags.enableSidecarActiveHealthChecks old HealthChecks"}},
+		{"a timeout of all connections", list(settings(permissive, func(s *mesh.Settings) { s.ConnectTimeout = time.Second })), []string{"MeshConfig osm/config spec.traffic.connectTimeout old ConnectTimeouts"}},
 		{"moving in, of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.InboundTLS = mesh.Permissive })), []string{"Namespace shop metadata.annotations[openservicemesh.io/inbound-tls-mode] old PermissiveTLS"}},
 		{"moving in, of another namespace", list(namespace("bank", func(n *fact.Namespace) { n.InboundTLS = mesh.Permissive })), nil},
 		{"moving in, of its pod", list(pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *fact.Workload) { w.InboundTLS = mesh.Permissive })), []string{"Pod shop/old-1 metadata.annotations[openservicemesh.io/inbound-tls-mode] old PermissiveTLS"}},

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,11 +18,10 @@ import (
 // reportLacking adds a Problem for each of the features that a class lacks.
 func (j *join) reportLacking(f *fault, field string, of *classes, features ...mesh.Feature) {
 	for _, feature := range features {
+		without := cmp.Or(withoutFeature[feature], "they ignore it, and deny traffic that would be unsafe without it; use a class that has it (docs/drivers.md), or remove it here")
 		for _, at := range of.List {
 			if !j.supports(at.Class, feature) {
-				f.once(ReasonNotSupportedByProxy, field,
-					"proxies of class %s, such as those of service account %s, lack the feature %s: they ignore it, and deny traffic that would be unsafe without it; use a class that has it (docs/drivers.md), or remove it here",
-					at.Class, at.Account, feature)
+				f.once(ReasonNotSupportedByProxy, field, "proxies of class %s, such as those of service account %s, lack the feature %s: %s", at.Class, at.Account, feature, without)
 			}
 		}
 	}
@@ -59,6 +59,8 @@ func (j *join) checkSettingsFeatures(r *graph.Reader, _ mesh.Name, f *fault) {
 		switch feature {
 		case mesh.FeatureHealthChecks:
 			j.reportLacking(f, "spec.featureFlags.enableSidecarActiveHealthChecks", all, feature)
+		case mesh.FeatureConnectTimeouts:
+			j.reportLacking(f, "spec.traffic.connectTimeout", all, feature)
 		case mesh.FeatureExternalAuthorization:
 			j.reportLacking(f, "spec.traffic.inboundExternalAuthorization", all, feature)
 		case mesh.FeatureForwardedFor:

@@ -20,6 +20,10 @@ func TestVariants(t *testing.T) {
 		asked[v.feature] = true
 		base := v.view(nil).Needs()
 		want := append(slices.Clone(base), v.feature)
+		if v.feature == mesh.FeatureHTTP2 {
+			asked[mesh.FeatureHTTP2Resets] = true
+			want = append(want, mesh.FeatureHTTP2Resets)
+		}
 		slices.SortFunc(want, func(a, b mesh.Feature) int {
 			return slices.Index(mesh.Features(), a) - slices.Index(mesh.Features(), b)
 		})

@@ -57,8 +57,8 @@ func TestTranslate(t *testing.T, d driver.Driver) {
 // TestFeatures tests that the driver's declared features are accurate. If two Views
 // differ only in their use of a feature, the configurations must differ if the driver
 // declares the feature. Otherwise they must be equal, or the configuration must deny
-// what requires the feature. FeatureWebSocket and FeatureOpenConnections are not visible in
-// Views; package behaviour tests them.
+// what requires the feature. FeatureHTTP2Resets, FeatureWebSocket and FeatureOpenConnections
+// are not visible in configurations; package behaviour tests them.
 func TestFeatures(t *testing.T, d driver.Driver) {
 	t.Helper()
 	run(t, "Features", d, featureRules())

@@ -32,7 +32,8 @@ type variant struct {
 }
 
 // variants returns the ways to require features. FeatureWebSocket and FeatureOpenConnections
-// have none, since no View requires them.
+// have none, since no View requires them, nor has FeatureHTTP2Resets, which is required
+// together with FeatureHTTP2.
 func variants() []variant {
 	return slices.Concat(protocolVariants(), matchVariants(), filterVariants(), policyVariants(), limitVariants(), auditVariants(), edgeVariants(), settingsVariants())
 }
