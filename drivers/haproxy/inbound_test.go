@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"crypto/tls"
 	"fmt"
+	"net"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -337,5 +340,40 @@ func TestWebSocket(t *testing.T) {
 		if line, err = lines.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestIdleConnectionsOfTheApplication has an application close its idle connections just when
+// the next request arrives. Requests that may be repeated succeed.
+func TestIdleConnectionsOfTheApplication(t *testing.T) {
+	var posts atomic.Int32
+	l := listen(t, func(conn net.Conn) {
+		reader := bufio.NewReader(conn)
+		r, err := http.ReadRequest(reader)
+		if err != nil {
+			return
+		}
+		if r.Method == http.MethodPost {
+			posts.Add(1)
+		}
+		fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+		_, _ = reader.ReadByte()
+	})
+	f := newFixture(store)
+	f.inbound.Ports = []mesh.InboundPort{{Port: portOf(l), Protocol: mesh.HTTP, Access: anyone}}
+	r, ca := runInbound(t, f)
+	c := client(r.inbound, local(portOf(l)), ca.as(buyer, store, "http/1.1"), false)
+	defer c.CloseIdleConnections()
+	for i := range 20 {
+		if response, _, err := keepAsking(c, http.MethodGet, "/"); err != nil || response.StatusCode != http.StatusOK {
+			t.Fatalf("GET request %d gets %v, %v", i, response, err)
+		}
+	}
+	const sent = 10
+	for range sent {
+		_, _, _ = keepAsking(c, http.MethodPost, "/")
+	}
+	if n := posts.Load(); n > sent {
+		t.Errorf("%d POST requests have become %d", sent, n)
 	}
 }

@@ -1,9 +1,12 @@
 package haproxy
 
 import (
+	"bufio"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -123,5 +126,28 @@ func TestMethodsInAccessLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.awaitLog(`"method":"` + method + `"`)
+	}
+}
+
+// TestNumberSigns sends targets with a number sign, which some applications take for the end of
+// the path. HAProxy itself refuses them, unless it is as lenient as its older versions.
+func TestNumberSigns(t *testing.T) {
+	a := newApp(t)
+	ca, dir, f := newAuthority(t), t.TempDir(), newFixture(store)
+	f.inbound.Ports = []mesh.InboundPort{{Port: a.http, Protocol: mesh.HTTP, Access: anyone}}
+	ca.writeTo(dir, store)
+	r := start(t, dir, f.view(), func(r *running) { r.directives = "  option accept-invalid-http-request" }).awaitReady()
+	for target, want := range map[string]int{"/a": 200, "/a#b": 400, "/a#/../b": 400, "/#": 400, "/a?b#c": 400} {
+		conn, err := dial(r.inbound, local(a.http))
+		if err != nil {
+			t.Fatal(err)
+		}
+		secured := tls.Client(conn, ca.as(buyer, store, "http/1.1"))
+		fmt.Fprintf(secured, "GET %s HTTP/1.1\r\nHost: books.example.com\r\nConnection: close\r\n\r\n", target)
+		response, err := http.ReadResponse(bufio.NewReader(secured), nil)
+		if err != nil || response.StatusCode != want {
+			t.Errorf("%s gets %v, %v, want %d", target, response, err, want)
+		}
+		conn.Close()
 	}
 }

@@ -179,6 +179,8 @@ type running struct {
 	rejected chan mirror.Status
 	// nameserver is the address of the DNS server, if it is not the machine's.
 	nameserver string
+	// directives are further ones for all proxies.
+	directives string
 	// patience limits how long HAProxy may take to load a configuration.
 	patience time.Duration
 }
@@ -273,6 +275,9 @@ func (r *running) configure(view *mesh.View) {
 	}
 	// The addresses of the PROXY protocol are not known to the rules of connections yet.
 	text := strings.ReplaceAll(listenSix.ReplaceAllString(string(config), ""), "tcp-request connection", "tcp-request session")
+	if r.directives != "" {
+		text = strings.Replace(text, "\ndefaults\n", "\ndefaults\n"+r.directives+"\n", 1)
+	}
 	if r.nameserver != "" {
 		text = strings.ReplaceAll(text, "parse-resolv-conf", "nameserver test "+r.nameserver)
 	}
