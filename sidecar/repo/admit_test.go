@@ -328,14 +328,47 @@ func TestSlowClients(t *testing.T) {
 	})
 }
 
+// TestRateOfRequests sends more requests than a proxy may: they are answered at its rate.
+func TestRateOfRequests(t *testing.T) {
+	c := newCore(t)
+	c.set("a", testMain, "1")
+	h := c.serve(t)
+	client := h.http(t, c.ca.SignFor(proxyOf("a"), time.Hour))
+	get := func() {
+		t.Helper()
+		if got := ask(t, client, "GET", h.url("a"), ""); got.code != http.StatusOK {
+			t.Errorf("a request gets %d %s", got.code, got.body)
+		}
+	}
+	get()
+	h.server.mu.Lock()
+	session := h.server.sessions["a"]
+	h.server.mu.Unlock()
+	// As after so many requests.
+	if !session.requests.AllowN(time.Now(), requestBurst-1) {
+		t.Fatal("the session allows no burst")
+	}
+	const requests = 60
+	began := time.Now()
+	for range requests {
+		get()
+	}
+	if lasted, least := time.Since(began), (requests-10)*time.Second/requestsPerSecond; lasted < least {
+		t.Errorf("%d requests after a burst took %s, want at least %s", requests, lasted, least)
+	}
+}
+
 // TestLongRequests sends requests that are too long.
 func TestLongRequests(t *testing.T) {
 	c := newCore(t)
 	c.set("a", testMain, "1")
 	h := c.serve(t)
 	client := h.http(t, c.ca.SignFor(proxyOf("a"), time.Hour))
-	if got := ask(t, client, "GET", h.url("a"), "", "X", strings.Repeat("x", 64<<10)); got.code != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("a long header gets %d %s", got.code, got.body)
+	// The library allows some KiB more than the limit.
+	for size, want := range map[int]int{6 << 10: http.StatusOK, 18 << 10: http.StatusRequestHeaderFieldsTooLarge, 64 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+		if got := ask(t, client, "GET", h.url("a"), "", "X", strings.Repeat("x", size)); got.code != want {
+			t.Errorf("a header of %d bytes gets %d %s, want %d", size, got.code, got.body, want)
+		}
 	}
 	for kind, want := range map[string]int{"application/json": http.StatusUnsupportedMediaType, mirror.StatusType: http.StatusRequestEntityTooLarge} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url("a"), io.LimitReader(endless{}, 64<<20))
