@@ -4,10 +4,15 @@ import (
 	"crypto/tls"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -79,6 +84,20 @@ func TestHAProxy(t *testing.T) {
 		t.Errorf("the proxy answers %q after a version that it refuses", text)
 	}
 
+	// The former worker has no time to stop: it might still accept connections.
+	former := workersOf(t, p.path("files/haproxy.cfg"))
+	signalAll(t, former, unix.SIGSTOP)
+	third := r.set("haproxy.cfg", config("third"))
+	p.until("the new worker answers", func() bool { return answer(p.ca) == "third" })
+	time.Sleep(500 * time.Millisecond)
+	if r.isAcked(third) {
+		t.Error("a version counts as in use although the former worker may still accept connections")
+	}
+	signalAll(t, former, unix.SIGCONT)
+	p.until("the former worker has stopped", func() bool { return r.isAcked(third) })
+	next = r.set("haproxy.cfg", config("second"))
+	p.until("serving the second version again", func() bool { return answer(p.ca) == "second" && r.isAcked(next) })
+
 	other := newAuthority(t, "next")
 	if text := answer(other); text == "second" {
 		t.Error("a client that nobody knows is answered")
@@ -88,5 +107,32 @@ func TestHAProxy(t *testing.T) {
 	p.until("trusting another root", func() bool { return answer(other) == "second" })
 	if n := p.number("outrigger_agent_proxy_restarts_total"); n != 0 {
 		t.Errorf("the proxy was started again %v times", n)
+	}
+}
+
+// workersOf returns the worker processes of the HAProxy with the configuration file.
+func workersOf(t *testing.T, file string) []int {
+	t.Helper()
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range all {
+		text, err := os.ReadFile(name)
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err != nil || !strings.Contains(string(text), "\x00-f\x00"+file) {
+			continue
+		}
+		if workers := processesBelow(pid); len(workers) > 0 {
+			return workers
+		}
+	}
+	t.Fatalf("no HAProxy with %s has a worker", file)
+	return nil
+}
+
+func signalAll(t *testing.T, processes []int, s unix.Signal) {
+	t.Helper()
+	for _, pid := range processes {
+		if err := unix.Kill(pid, s); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -33,8 +33,9 @@ type host interface {
 	signal(of *child, s unix.Signal, group bool) error
 	// below returns the IDs of the child processes of a process.
 	below(of *child) []int
-	// sockets returns the inodes of the sockets of a process and its child processes.
-	sockets(of *child) ([]uint64, error)
+	// sockets returns the inodes of the sockets of a process and its child processes, or of
+	// those child processes only whose IDs are given.
+	sockets(of *child, only ...int) ([]uint64, error)
 }
 
 // children are the processes that the agent has started. The agent reaps all its
@@ -206,9 +207,13 @@ func (c *children) signal(of *child, s unix.Signal, group bool) error {
 func (c *children) below(of *child) []int { return processesBelow(of.pid) }
 
 // sockets is for host.
-func (c *children) sockets(of *child) ([]uint64, error) {
+func (c *children) sockets(of *child, only ...int) ([]uint64, error) {
 	all := make(map[uint64]bool)
-	for _, pid := range append([]int{of.pid}, processesBelow(of.pid)...) {
+	processes := append([]int{of.pid}, processesBelow(of.pid)...)
+	if len(only) > 0 {
+		processes = slices.DeleteFunc(processes, func(pid int) bool { return !slices.Contains(only, pid) })
+	}
+	for _, pid := range processes {
 		some, err := socketsOf(strconv.Itoa(pid))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err

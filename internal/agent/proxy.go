@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,10 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -418,50 +413,4 @@ func (p *proxy) startDrain(url string, force <-chan struct{}) {
 		return
 	}
 	p.log.Info("draining the proxy")
-}
-
-// acceptDelay is how long a new worker may take to accept connections.
-const acceptDelay = 100 * time.Millisecond
-
-// replaceWorkers sends the signal until the process has a new worker.
-func (p *proxy) replaceWorkers(child *child) error {
-	before := child.host.below(child)
-	isNew := func(pid int) bool { return !slices.Contains(before, pid) }
-	for range p.timings.workers {
-		if err := child.signal(signalNumber(p.reloads.Signal)); err != nil {
-			return fmt.Errorf("sending %s: %w", p.reloads.Signal, err)
-		}
-		for until := time.Now().Add(p.timings.worker); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-			if isClosed(child.ended) {
-				return fmt.Errorf("the proxy exited after %s: %s", p.reloads.Signal, child.how())
-			}
-			if slices.ContainsFunc(child.host.below(child), isNew) {
-				time.Sleep(acceptDelay)
-				return nil
-			}
-		}
-	}
-	return fmt.Errorf("the proxy started no new worker after %s", p.reloads.Signal)
-}
-
-// processesBelow returns the child processes of a process.
-func processesBelow(parent int) []int {
-	// Processes that end meanwhile are skipped.
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	var below []int
-	for _, stat := range stats {
-		text, err := os.ReadFile(stat)
-		if err != nil {
-			continue
-		}
-		// The name, in parentheses, may contain any character; state and parent follow it.
-		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-		if len(fields) < 2 || string(fields[1]) != strconv.Itoa(parent) {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat))); err == nil {
-			below = append(below, pid)
-		}
-	}
-	return below
 }

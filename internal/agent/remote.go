@@ -29,6 +29,8 @@ type order struct {
 	Below bool `json:"below,omitempty"`
 	// Sockets asks for the inodes of its sockets and of those of its child processes.
 	Sockets bool `json:"sockets,omitempty"`
+	// Only, with Sockets, limits the question to child processes with these IDs.
+	Only []int `json:"only,omitempty"`
 	// TakenOver says that the proxy in this container has taken over.
 	TakenOver bool `json:"takenOver,omitempty"`
 	// Refused is why the agent does not use this container. Nothing follows it. Without it the
@@ -256,8 +258,8 @@ func (r *remote) below(of *child) []int {
 }
 
 // sockets is for host.
-func (r *remote) sockets(of *child) ([]uint64, error) {
-	n, err := r.askOf(of, order{Sockets: true})
+func (r *remote) sockets(of *child, only ...int) ([]uint64, error) {
+	n, err := r.askOf(of, order{Sockets: true, Only: only})
 	return n.Sockets, err
 }
 

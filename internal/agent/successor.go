@@ -126,7 +126,7 @@ func (s *successor) describe(o order, of *child) notice {
 		n.Below = of.host.below(of)
 	default:
 		var err error
-		if n.Sockets, err = of.host.sockets(of); err != nil {
+		if n.Sockets, err = of.host.sockets(of, o.Only...); err != nil {
 			n.Error = err.Error()
 		}
 	}

@@ -194,7 +194,8 @@ type Reload struct {
 	// Workers, with Signal, says that the process starts a new worker process for each
 	// reload and may lose a signal that arrives meanwhile. The signal is repeated every
 	// second until there is a new child process; without one after eight seconds the
-	// reload has failed.
+	// reload has failed. It is over when no former worker has a listening TCP socket any
+	// longer, for which the workers have 30 seconds.
 	Workers bool `json:"workers,omitempty"`
 	// Command is run and must exit with 0 within 30 seconds. ${MIRROR} is replaced by
 	// Mirror.Dir.
