@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -88,13 +89,15 @@ func TestHAProxy(t *testing.T) {
 	former := workersOf(t, p.path("files/haproxy.cfg"))
 	signalAll(t, former, unix.SIGSTOP)
 	third := r.set("haproxy.cfg", config("third"))
-	p.until("the new worker answers", func() bool { return answer(p.ca) == "third" })
+	p.until("starting a new worker", func() bool {
+		return slices.ContainsFunc(workersOf(t, p.path("files/haproxy.cfg")), func(pid int) bool { return !slices.Contains(former, pid) })
+	})
 	time.Sleep(500 * time.Millisecond)
 	if r.isAcked(third) {
 		t.Error("a version counts as in use although the former worker may still accept connections")
 	}
 	signalAll(t, former, unix.SIGCONT)
-	p.until("the former worker has stopped", func() bool { return r.isAcked(third) })
+	p.until("using the third version alone", func() bool { return r.isAcked(third) && answer(p.ca) == "third" })
 	next = r.set("haproxy.cfg", config("second"))
 	p.until("serving the second version again", func() bool { return answer(p.ca) == "second" && r.isAcked(next) })
 
