@@ -93,7 +93,7 @@ func (Driver) Lacks() map[mesh.Feature]string { return lacks }
 
 var lacks = map[mesh.Feature]string{
 	mesh.FeatureOpenConnections: "connections and their bytes are counted when they end: HAProxy 2.6 writes no line before",
-	mesh.FeatureHTTP2Resets:     "HAProxy before 3.0.9 ends such a message as if it were complete, in both directions; a Content-Length or the status of gRPC in trailers shows that it is not",
+	mesh.FeatureHTTP2Resets:     "HAProxy 2.6 ends such a message as if it were complete, in both directions; a Content-Length or the status of gRPC in trailers shows that it is not",
 }
 
 // Start serves the configurations to the agents on the ControllerContext's port, by default 6061, until ctx is done.
