@@ -3,9 +3,11 @@ package behaviour
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"testing"
+	"time"
 )
 
 const idlePort = 9703
@@ -29,14 +31,21 @@ func testIdleConnections(t *testing.T, w *testMesh) {
 		fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 		_, _ = reader.ReadByte()
 	})
-	client := &http.Client{Timeout: limit, Transport: &http.Transport{DialContext: w.pod(t, "users/web").Dial}}
-	defer client.CloseIdleConnections()
-	url := fmt.Sprintf("http://idle.shop:%d/", idlePort)
-	w.repeat(t, "the first request", ok, func() (reply, error) { return w.sendBy(client, request{url: url}) })
+	w.ask(t, "users/web", request{url: fmt.Sprintf("http://idle.shop:%d/", idlePort)}, ok)
+	// A client that repeats nothing itself.
+	conn, err := w.pod(t, "users/web").Dial(t.Context(), "tcp", fmt.Sprintf("idle.shop:%d", idlePort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(limit))
+	answers := bufio.NewReader(conn)
 	for i := range 30 {
-		r, err := w.sendBy(client, request{url: url})
-		if err != nil || r.Status != http.StatusOK {
-			t.Errorf("request %d gets %d, %v: %.100s", i, r.Status, err, r.Body)
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: idle.shop\r\n\r\n")
+		answer, err := http.ReadResponse(answers, nil)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("request %d gets %v, %v", i, answer, err)
 		}
+		_, _ = io.Copy(io.Discard, answer.Body)
 	}
 }
