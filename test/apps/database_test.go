@@ -33,4 +33,19 @@ var databases = []application{
 		},
 		session: `every 'select pg_backend_pid();' | psql 2>&1 | same`,
 	},
+	{
+		name: "mariadb", program: "MariaDB", file: "usr/sbin/mariadbd",
+		ports:  []port{{number: 3306, appProtocol: "mysql"}},
+		advice: "`appProtocol: mysql` or `tcp-server-first`. The server sees all clients at 127.0.0.6: grants such as `app@'10.%'` do not match.",
+		checks: []check{
+			{name: "a query", command: `mariadb -e "select sum(seq) from seq_1_to_100000"`, want: "5000050000"},
+			{name: "the server's own TLS", command: `mariadb --ssl -e "show status like 'Ssl_version'"`, want: "Ssl_version\tTLSv1.3"},
+			{name: "10 MB out", command: `mariadb -e "select repeat('a', 99) from seq_1_to_100000" | wc -c`, want: "10000000"},
+			{name: "10 MB in", command: `head -c 9900000 /dev/zero | tr '\0' a | fold -w 99 >in; mariadb --local-infile=1 -e "create temporary table t (a text); load data local infile 'in' into table t; select sum(length(a)) from t"`, want: "9900000"},
+			{name: "compression", command: `mariadb --compress -e "select length(repeat('a', 1000000)); show status like 'Compression'"`, want: "1000000\nCompression\tON"},
+			{name: "an error", command: `mariadb -e "select * from none" 2>&1 | grep -o 'ERROR [0-9]*'`, want: "ERROR 1146"},
+			{name: "mariadb-slap with 4 connections", command: `mariadb-slap --no-defaults -h $HOST -u app --create-schema=$UNIQUE --auto-generate-sql --concurrency=4 --number-of-queries=200 --silent 2>&1; echo $?`, want: "0"},
+		},
+		session: `every 'select connection_id();' | mariadb --unbuffered --skip-reconnect 2>&1 | same`,
+	},
 }

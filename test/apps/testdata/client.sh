@@ -3,6 +3,7 @@ PATH=/usr/lib/postgresql/15/bin:/usr/sbin:/usr/bin
 export PGHOST=$HOST PGUSER=app PGDATABASE=postgres PGCONNECT_TIMEOUT=10
 psql() { command psql -X -q -A -t "$@"; }
 options='-F /dev/null -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o PreferredAuthentications=none'
+mariadb() { command mariadb --no-defaults -h $HOST -u app -D shop -N -B "$@"; }
 ssh() { command ssh $options -p 2222 "$@"; }
 # every prints a line every 200 ms until the file $STOP exists, or the function same has returned.
 every() {
