@@ -66,13 +66,12 @@ func chainName(c *listenerv3.FilterChain, i int) string {
 
 // changing is a View whose parts a test changes.
 type changing struct {
-	settings     mesh.Settings
-	inbound      mesh.Inbound
-	http, limits *mesh.InboundPort
-	tcp          *mesh.InboundPort
-	shop, db     *mesh.Destination
-	backends     []*mesh.Backend
-	egress       mesh.Egress
+	settings  mesh.Settings
+	inbound   mesh.Inbound
+	http, tcp *mesh.InboundPort
+	shop, db  *mesh.Destination
+	backends  []*mesh.Backend
+	egress    mesh.Egress
 }
 
 func newChanging() *changing {
