@@ -8,7 +8,7 @@ import { exceeded } from './ratelimit.js'
 import { ask } from './external.js'
 import { changeHeaders } from './filter.js'
 import { newCall, exchange, hangUp } from './application.js'
-import { reply } from './reply.js'
+import { isGRPC, reply } from './reply.js'
 import { openTunnel } from './framing.js'
 import { answering, describe } from './requests.js'
 import { follow } from './shape.js'
@@ -241,7 +241,8 @@ function prefixOf(connection) {
 function began(connection, request, head) {
   if (head.status === 100) return
   if (head.status === 101) openTunnel(connection.reader, false)
-  if (request.head.protocol) follow(connection.shape, head, request.end)
+  // Of the proxy's own answers only those to callers of gRPC have trailers.
+  if (request.head.protocol && (request.call || isGRPC(head))) follow(connection.shape, head, request.end)
   request.status = head.status
   request.firstByte = Date.now()
   changeHeaders(head.headers, request.changes)
