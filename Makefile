@@ -87,7 +87,7 @@ network: proxies ## cut a server off the network without a word, with all pairs 
 # A Pipy of this machine stays out of it.
 test: export PIPY := no-pipy-in-make-test
 test: envoy haproxy ## run the tests that need Go, Envoy and HAProxy only
-	@echo 'Compiling and running the tests: about 12 minutes on a new machine with two cores, 4 later' >&2
+	@echo 'Downloading, compiling and running the tests. On a new machine the first packages take some minutes.' >&2
 	@go run ./test/check -all -test '-short -vet=off -timeout 20m'
 
 test-all: apiserver proxies issuers chromium prometheus-programs apps-few ## run all tests

@@ -88,6 +88,11 @@ func TestCheck(t *testing.T) {
 			says: []string{"cannot use", "build failed", "packages: 1, failed: 1"},
 		},
 		{
+			name:   "a test ends the process",
+			change: map[string]string{"c/c_test.go": "package c\n\nimport \"testing\"\n\nfunc TestC(t *testing.T) {\n\tgo func() { panic(\"the goroutine fails\") }()\n\tselect {}\n}\n"},
+			says:   []string{"panic: the goroutine fails", "packages: 1, failed: 1"},
+		},
+		{
 			name: "a file of a package's is new", change: map[string]string{"a/data/deep/y.txt": "y\n"}, ok: true,
 			says: []string{"differ from main:\n  ./a\n"},
 		},

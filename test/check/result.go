@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"regexp"
@@ -133,6 +134,7 @@ func (c check) read(from io.Reader, done *atomic.Int64) (results, error) {
 			found.packages++
 			if e.Action == "fail" {
 				found.broken++
+				c.printUnended(output, e.Package)
 			}
 			fmt.Fprintln(c.out, last)
 		case e.Action == "pass":
@@ -148,6 +150,19 @@ func (c check) read(from io.Reader, done *atomic.Int64) (results, error) {
 			fmt.Fprint(c.out, output[of])
 		default:
 			found.skip(e.Test, reason(output[of].String()))
+		}
+		if e.Test != "" && (e.Action == "pass" || e.Action == "fail" || e.Action == "skip") {
+			delete(output, of)
+		}
+	}
+}
+
+// printUnended prints the output of the tests of a package that have not ended, such as that of a
+// crash.
+func (c check) printUnended(output map[string]*strings.Builder, of string) {
+	for _, key := range slices.Sorted(maps.Keys(output)) {
+		if test, ok := strings.CutPrefix(key, of+" "); ok && test != "" {
+			fmt.Fprint(c.out, output[key])
 		}
 	}
 }
