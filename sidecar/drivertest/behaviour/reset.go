@@ -3,7 +3,6 @@ package behaviour
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -77,7 +76,8 @@ func testResets(t *testing.T, w *testMesh) {
 	}
 }
 
-// callFrom sends the line from a port, or any if it is 0, and returns the answer.
+// callFrom sends the line from a port, or any if it is 0, and returns the answer, whose
+// arrival it confirms by a second line.
 func callFrom(pod *lab.Pod, port uint16, to netip.AddrPort) (string, error) {
 	var conn net.Conn
 	err := pod.Do(func() error {
@@ -95,7 +95,13 @@ func callFrom(pod *lab.Pod, port uint16, to netip.AddrPort) (string, error) {
 		return "", err
 	}
 	answer, err := bufio.NewReader(conn).ReadString('\n')
-	return answer, errors.Join(err, waitForEnd(conn))
+	if err != nil {
+		return answer, err
+	}
+	if _, err := fmt.Fprint(conn, secretLine); err != nil {
+		return answer, err
+	}
+	return answer, waitForEnd(conn)
 }
 
 // waitForEnd waits until the peer has ended the connection.
@@ -117,8 +123,8 @@ func lastPortTo(frames *lab.Capture, to netip.AddrPort) (uint16, bool) {
 	return 0, false
 }
 
-// serveResets answers the line of each connection and resets it. It counts the connections
-// on which something else arrives.
+// serveResets answers the line of each connection and resets it after the next line. It counts
+// the connections on which something else arrives.
 func serveResets(t *testing.T, pod *lab.Pod) *atomic.Int64 {
 	t.Helper()
 	l, err := pod.Listen(t.Context(), "tcp", fmt.Sprintf(":%d", resetPort))
@@ -129,13 +135,14 @@ func serveResets(t *testing.T, pod *lab.Pod) *atomic.Int64 {
 	var foreign atomic.Int64
 	go acceptEach(l, func(conn net.Conn) {
 		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
-		got, _ := bufio.NewReader(conn).ReadString('\n')
+		lines := bufio.NewReader(conn)
+		got, _ := lines.ReadString('\n')
 		if got != "" && got != secretLine {
 			foreign.Add(1)
 		}
 		_, _ = fmt.Fprint(conn, got)
-		// The answer passes both sidecars before the reset overtakes it.
-		time.Sleep(10 * time.Millisecond)
+		// A reset may overtake an answer that has not arrived.
+		_, _ = lines.ReadString('\n')
 		_ = conn.(interface{ SetLinger(int) error }).SetLinger(0)
 	})
 	return &foreign
