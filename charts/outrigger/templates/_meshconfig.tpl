@@ -49,6 +49,10 @@ traffic:
   outboundPortExclusionList: {{ toJson .outboundPortExclusionList }}
   inboundPortExclusionList: {{ toJson .inboundPortExclusionList }}
   networkInterfaceExclusionList: {{ toJson .networkInterfaceExclusionList }}
+  {{- if .enableForwardedFor }}
+  enableForwardedFor: true
+  {{- end }}
+  connectTimeout: {{ toJson .connectTimeout }}
 observability:
   osmLogLevel: {{ toJson .controllerLogLevel }}
   enableDebugServer: {{ toJson .enableDebugServer }}
