@@ -255,7 +255,7 @@ func (c *Container) Exec(ctx context.Context, args ...string) (string, error) {
 		return "", c.wrap("executing in", errors.New("there is no command"))
 	}
 	out := new(output)
-	i, err := c.exec(args, out)
+	i, err := c.exec(args, nil, out, nil)
 	if err != nil {
 		return "", c.wrap("executing "+args[0]+" in", err)
 	}
@@ -272,8 +272,9 @@ func (c *Container) Exec(ctx context.Context, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// exec starts an additional process in the container.
-func (c *Container) exec(args []string, to *output) (*instance, error) {
+// exec starts an additional process in the container, with more variables, and writes to the
+// output unless there are files.
+func (c *Container) exec(args, more []string, to *output, files *[3]*os.File) (*instance, error) {
 	privilege, err := privilegeOf(c.pod.object, c.spec)
 	if err != nil {
 		return nil, err
@@ -287,7 +288,9 @@ func (c *Container) exec(args []string, to *output) (*instance, error) {
 		return nil, err
 	}
 	defer func() { _ = closeAll(namespaces...) }()
-	return start(c.command(args, env, privilege, to), func(*calls) error {
+	command := c.command(args, append(env, more...), privilege, to)
+	command.files = files
+	return start(command, func(*calls) error {
 		if err := leave(unix.CLONE_FS); err != nil {
 			return err
 		}

@@ -227,11 +227,12 @@ func (p *Pod) hostname() string {
 	return strings.TrimRight(p.object.Name[:min(len(p.object.Name), 63)], "-.")
 }
 
-// hostsFile returns the content of /etc/hosts with a pod's own names and those of the lab.
-func hostsFile(own, hosts map[string][]netip.Addr) []byte {
+// hostsFile returns the content of /etc/hosts with names, such as a pod's own and those of the
+// lab.
+func hostsFile(tables ...map[string][]netip.Addr) []byte {
 	var b strings.Builder
 	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
-	for _, names := range []map[string][]netip.Addr{own, hosts} {
+	for _, names := range tables {
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			for _, addr := range names[name] {
 				_, _ = fmt.Fprintf(&b, "%s\t%s\n", addr.Unmap(), name)

@@ -63,6 +63,9 @@ type command struct {
 	args, env []string
 	dir       string
 	output    *output
+	// files, if not nil, are its standard input, output and error in place of output. The
+	// caller closes them.
+	files *[3]*os.File
 	// as is the user and privileges; nil means those of this program.
 	as *privilege
 }
@@ -74,13 +77,9 @@ func start(c command, prepare func(*calls) error) (*instance, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	stdin, err := os.Open(os.DevNull)
+	files, closing, drain, err := c.standard()
 	if err != nil {
 		return nil, err
-	}
-	stdout, drain, err := c.output.pipe()
-	if err != nil {
-		return nil, errors.Join(err, stdin.Close())
 	}
 	i := &instance{done: make(chan struct{})}
 	started := make(chan error, 1)
@@ -88,10 +87,10 @@ func start(c command, prepare func(*calls) error) (*instance, error) {
 		calls := new(calls)
 		err := prepare(calls)
 		if err == nil {
-			c.add(calls, stdin, stdout)
+			c.add(calls, files)
 			i.pid, err = calls.fork()
 		}
-		_ = closeAll(stdin, stdout)
+		_ = closeAll(closing...)
 		if err != nil {
 			drain()
 			started <- err
@@ -109,6 +108,23 @@ func start(c command, prepare func(*calls) error) (*instance, error) {
 	return i, nil
 }
 
+// standard returns the command's standard files, those to close once it has started, and a
+// function that waits, after its end, until its output has been read.
+func (c *command) standard() (files [3]*os.File, closing []*os.File, drain func(), err error) {
+	if c.files != nil {
+		return *c.files, nil, func() {}, nil
+	}
+	stdin, err := os.Open(os.DevNull)
+	if err != nil {
+		return files, nil, nil, err
+	}
+	stdout, drain, err := c.output.pipe()
+	if err != nil {
+		return files, nil, nil, errors.Join(err, stdin.Close())
+	}
+	return [3]*os.File{stdin, stdout, stdout}, []*os.File{stdin, stdout}, drain, nil
+}
+
 // check rejects strings with a zero byte, at which the kernel would cut them, and empty
 // commands.
 func (c *command) check() error {
@@ -124,7 +140,7 @@ func (c *command) check() error {
 }
 
 // add adds the calls that execute the program in a new process.
-func (c *command) add(to *calls, stdin, stdout *os.File) {
+func (c *command) add(to *calls, files [3]*os.File) {
 	if c.as != nil {
 		to.add("setting its groups", unix.SYS_SETGROUPS, uintptr(len(c.as.groups)), to.numbers(c.as.groups))
 		to.add("setting its group", unix.SYS_SETRESGID, uintptr(c.as.gid), uintptr(c.as.gid), uintptr(c.as.gid))
@@ -134,7 +150,7 @@ func (c *command) add(to *calls, stdin, stdout *os.File) {
 	to.add("having it killed with its parent", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL))
 	to.add("making it lead a session", unix.SYS_SETSID)
 	to.add("changing to its directory "+c.dir, unix.SYS_CHDIR, to.text(c.dir))
-	for fd, file := range []*os.File{stdin, stdout, stdout} {
+	for fd, file := range files {
 		to.add("giving it its files", unix.SYS_DUP3, file.Fd(), uintptr(fd), 0)
 	}
 	args, env := to.texts(c.args), to.texts(c.env)

@@ -56,6 +56,10 @@ type Options struct {
 	// Dial and Listen also resolve. There is no DNS. It is called by New and by
 	// Refresh.
 	Hosts func() map[string][]netip.Addr
+	// PodHosts returns more names for one pod, such as those that its resolver's search list
+	// would complete. It is called when the pod starts, by Refresh, and when a name is
+	// resolved; nil means that there are none.
+	PodHosts func(pod *corev1.Pod) map[string][]netip.Addr
 	// NodeAddresses are the node's addresses, each with the network of the pods. The
 	// default is 198.18.0.1/16 and 2001:db8::1/64.
 	NodeAddresses []netip.Prefix
@@ -77,6 +81,11 @@ type Image struct {
 	// HostRoot adds the machine's /usr, /bin, /sbin, /lib and similar folders, for
 	// dynamically linked programs.
 	HostRoot bool
+	// Root is a folder of the machine whose files are those of the container: "/" or the
+	// files of an unpacked image. What programs write is never kept there: /tmp and /run
+	// are empty folders of the container, and so are the folders in /var/cache, /var/lib,
+	// /var/log and /var/spool, with their owners.
+	Root string
 }
 
 // Lab is a machine with pods. Its methods are safe for concurrent use.

@@ -21,8 +21,9 @@ type Network struct {
 	lab *Lab
 	// name is that of its owner, for errors, and device its link.
 	name, device string
-	// own are host names that only this network has.
-	own map[string][]netip.Addr
+	// own are host names that only this network has, and more returns others; it may be nil.
+	own  map[string][]netip.Addr
+	more func() map[string][]netip.Addr
 
 	mu        sync.Mutex
 	namespace *os.File
@@ -197,7 +198,13 @@ func (n *Network) lookup(name string) []netip.Addr {
 	if own := n.own[name]; len(own) > 0 {
 		return own
 	}
-	addrs := slices.Clone(n.lab.lookup(name))
+	var addrs []netip.Addr
+	if n.more != nil {
+		addrs = slices.Clone(n.more()[name])
+	}
+	if len(addrs) == 0 {
+		addrs = slices.Clone(n.lab.lookup(name))
+	}
 	for i := range addrs {
 		addrs[i] = addrs[i].Unmap()
 	}

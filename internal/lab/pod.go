@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"slices"
@@ -86,6 +87,9 @@ func (p *Pod) start(ctx context.Context, l *Lab) error {
 		return err
 	}
 	p.own = map[string][]netip.Addr{p.hostname(): p.addresses}
+	if l.options.PodHosts != nil {
+		p.more = func() map[string][]netip.Addr { return l.options.PodHosts(p.object) }
+	}
 	for _, alias := range p.object.Spec.HostAliases {
 		addr, err := netip.ParseAddr(alias.IP)
 		if err != nil {
@@ -125,7 +129,7 @@ func (p *Pod) prepare() error {
 	p.lab.mu.Lock()
 	hosts := p.lab.hosts
 	p.lab.mu.Unlock()
-	if err := machine.writeFile(p.hostsFile(), hostsFile(p.own, hosts)); err != nil {
+	if err := machine.writeFile(p.hostsFile(), p.hostsText(hosts)); err != nil {
 		return err
 	}
 	for i := range p.object.Spec.Volumes {
@@ -145,6 +149,17 @@ func (p *Pod) prepare() error {
 }
 
 func (p *Pod) hostsFile() string { return path.Join(p.dir, "hosts") }
+
+// hostsText returns the content of the pod's /etc/hosts. The first address of a name that is
+// there twice wins, so the pod's own names come first.
+func (p *Pod) hostsText(hosts map[string][]netip.Addr) []byte {
+	if p.more == nil {
+		return hostsFile(p.own, hosts)
+	}
+	more := maps.Clone(p.more())
+	maps.DeleteFunc(more, func(name string, _ []netip.Addr) bool { return p.own[name] != nil })
+	return hostsFile(p.own, more, hosts)
+}
 
 // uses reports whether a container that is started mounts the volume. Other volumes may be
 // of kinds that the lab does not support.
@@ -240,7 +255,7 @@ func (p *Pod) refresh(hosts map[string][]netip.Addr) error {
 	if !p.prepared {
 		return nil
 	}
-	errs := []error{p.lab.machine.writeFile(p.hostsFile(), hostsFile(p.own, hosts))}
+	errs := []error{p.lab.machine.writeFile(p.hostsFile(), p.hostsText(hosts))}
 	for _, v := range p.volumes {
 		errs = append(errs, v.refresh())
 	}

@@ -27,6 +27,8 @@ type rootfs struct {
 	// image are the image's files, and volumes the pod's, which are mounted later.
 	image, volumes []mount
 	links          map[string]string
+	// folders are the empty folders of an image's root.
+	folders []folder
 	// hosts is the pod's /etc/hosts in the lab's file system, and etc the content of
 	// other files in /etc.
 	hosts    string
@@ -46,7 +48,11 @@ var (
 // program's working directory.
 func (r *rootfs) addImage(image Image) error {
 	r.links = make(map[string]string)
-	if image.HostRoot {
+	if image.Root != "" {
+		if err := r.addRoot(image.Root); err != nil {
+			return fmt.Errorf("the image's root %s: %w", image.Root, err)
+		}
+	} else if image.HostRoot {
 		for _, name := range slices.Concat(hostDirs, hostFiles) {
 			info, err := os.Lstat(name)
 			switch {
@@ -102,6 +108,11 @@ func (r *rootfs) make(calls *calls) error {
 	}
 	for link, to := range r.links {
 		if err := os.Symlink(to, newRoot+link); err != nil {
+			return err
+		}
+	}
+	for _, f := range r.folders {
+		if err := f.make(); err != nil {
 			return err
 		}
 	}

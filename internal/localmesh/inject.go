@@ -33,6 +33,8 @@ type desired struct {
 	engine offline.Engine
 	pods   map[string]*desiredPod
 	hosts  map[string][]netip.Addr
+	// data has the ConfigMaps by namespace/name.
+	data map[string]map[string]string
 }
 
 // desiredPod is a pod before injection, and its JSON.
@@ -41,12 +43,12 @@ type desiredPod struct {
 	made []byte
 }
 
-// read reads the manifests. Problems in them are logged, and the mesh uses the rest; a
-// missing MeshConfig is an error.
-func (m *Mesh) read() (*desired, error) {
+// read reads the manifests of a folder. Problems in them are logged, and the mesh uses the rest
+// unless it is strict; a missing MeshConfig is an error.
+func (m *Mesh) read(folder string) (*desired, error) {
 	var config *v1alpha2.MeshConfig
 	resolver := newResolver()
-	cluster, problems, err := dir.ReadCluster([]string{m.ManifestDir()}, dir.Options{
+	cluster, problems, err := dir.ReadCluster([]string{folder}, dir.Options{
 		Mapper: source.MapperOptions{
 			MeshName: m.options.MeshName, Resolver: resolver, SidecarClass: inject.ClassOf,
 		},
@@ -55,8 +57,20 @@ func (m *Mesh) read() (*desired, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the manifests: %w", err)
 	}
-	for _, p := range problems {
+	var unreadable []error
+	for i := range problems {
+		// The user knows the files by their names below the folder.
+		p := &problems[i]
+		p.Object.Name = strings.TrimPrefix(p.Object.Name, folder+"/")
+		p.Message = strings.ReplaceAll(p.Message, folder+"/", "")
+		if m.options.Strict && slices.Contains([]string{dir.ReasonUnreadable, dir.ReasonTooMany}, p.Reason) {
+			unreadable = append(unreadable, errors.New(p.String()))
+			continue
+		}
 		m.log.Warn("a manifest has a problem", "problem", p.String())
+	}
+	if len(unreadable) > 0 {
+		return nil, errors.Join(unreadable...)
 	}
 	if config == nil {
 		err := errors.New("there is no MeshConfig in the manifests; add one")
@@ -66,9 +80,13 @@ func (m *Mesh) read() (*desired, error) {
 		return nil, err
 	}
 	d := &desired{pods: make(map[string]*desiredPod), hosts: hostsOf(cluster)}
+	if d.data, err = readConfigMaps(folder); err != nil {
+		return nil, fmt.Errorf("reading the ConfigMaps: %w", err)
+	}
 	if d.engine, err = m.newEngine(resolver.Resolve(config), cluster.Namespaces); err != nil {
 		return nil, err
 	}
+	var unprepared []error
 	for _, pod := range cluster.Pods {
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || m.options.Starts != nil && !m.options.Starts(pod) {
 			continue
@@ -79,11 +97,20 @@ func (m *Mesh) read() (*desired, error) {
 		p.Spec.ServiceAccountName = cmp.Or(p.Spec.ServiceAccountName, "default")
 		// A change of other status fields, such as readiness, does not replace the pod.
 		p.Status = corev1.PodStatus{PodIP: p.Status.PodIP, PodIPs: p.Status.PodIPs}
+		if m.options.Prepare != nil {
+			if err := m.options.Prepare(p); err != nil {
+				unprepared = append(unprepared, err)
+				continue
+			}
+		}
 		made, err := json.Marshal(p)
 		if err != nil {
 			return nil, fmt.Errorf("encoding pod %s/%s: %w", p.Namespace, p.Name, err)
 		}
 		d.pods[p.Namespace+"/"+p.Name] = &desiredPod{p, made}
+	}
+	if len(unprepared) > 0 {
+		return nil, errors.Join(unprepared...)
 	}
 	return d, nil
 }

@@ -74,7 +74,7 @@ func newUnstarted(t *testing.T, manifests map[string]string) (*Mesh, *bytes.Buff
 // started returns the pods as they would be started.
 func started(t *testing.T, m *Mesh) map[string]*corev1.Pod {
 	t.Helper()
-	w, err := m.read()
+	w, err := m.read(m.ManifestDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,12 +135,12 @@ func TestInject(t *testing.T) {
 
 func TestInjectRefused(t *testing.T) {
 	m, _ := newUnstarted(t, map[string]string{"pods.yaml": pods})
-	if _, err := m.read(); err == nil || !strings.Contains(err.Error(), "MeshConfig") {
+	if _, err := m.read(m.ManifestDir()); err == nil || !strings.Contains(err.Error(), "MeshConfig") {
 		t.Errorf("got %v, want that there is no MeshConfig", err)
 	}
 
 	m, warnings := newUnstarted(t, map[string]string{"pods.yaml": pods, "config.yaml": config, "broken.yaml": "a: [\n"})
-	w, err := m.read()
+	w, err := m.read(m.ManifestDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.read(); err != nil {
+	if _, err := m.read(m.ManifestDir()); err != nil {
 		t.Errorf("a manifest in a folder of its own is not read: %v", err)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,8 +61,15 @@ type Options struct {
 	// Starts reports whether a pod of the manifests is started. The controller sees the
 	// others too, so they can be the endpoints of a large mesh. Nil starts all pods.
 	Starts func(*corev1.Pod) bool
+	// Prepare, if set, may change a pod of the manifests before its injection. It is called
+	// for all pods each time the manifests are read, before anything else happens; an error
+	// is one of reading.
+	Prepare func(*corev1.Pod) error
 	// Change, if set, may change a pod after its injection and before its start.
 	Change func(*corev1.Pod) error
+	// Strict makes it an error if a part of the manifests cannot be read. Otherwise the mesh
+	// uses the rest.
+	Strict bool
 	// Output returns the writer for the output of a pod's container, and for that of the
 	// controller, whose pod is "MESH-NAMESPACE/outrigger-controller"; nil discards it.
 	Output func(pod, container string) io.Writer
@@ -87,8 +95,9 @@ type Mesh struct {
 
 	mu   sync.Mutex
 	pods map[string]*runningPod
-	// hosts are the host names of the current manifests.
+	// hosts are the host names of the current manifests, and data their ConfigMaps.
 	hosts map[string][]netip.Addr
+	data  map[string]map[string]string
 
 	// progressing serializes calls of Options.Progress.
 	progressing sync.Mutex
@@ -137,7 +146,7 @@ func (m *Mesh) start(ctx context.Context) error {
 	if err := m.prepare(); err != nil {
 		return err
 	}
-	desired, err := m.read()
+	desired, err := m.read(m.ManifestDir())
 	if err != nil {
 		return err
 	}
@@ -146,12 +155,13 @@ func (m *Mesh) start(ctx context.Context) error {
 		return err
 	}
 	m.progress("creating a network for %d pods", len(desired.pods))
-	m.hosts = desired.hosts
+	m.hosts, m.data = desired.hosts, desired.data
 	m.lab, err = lab.New(lab.Options{
 		Images:        images,
 		Token:         m.token,
 		ConfigMap:     m.configMap,
 		Hosts:         m.allHosts,
+		PodHosts:      m.shortHosts,
 		NodeAddresses: nodeAddresses,
 		Output:        m.options.Output,
 		Log:           m.log,
@@ -244,10 +254,14 @@ func (m *Mesh) follow(ctx context.Context) {
 
 func (m *Mesh) bundle() string { return filepath.Join(m.CADir(), "bundle.crt") }
 
-// configMap is the lab's Options.ConfigMap. There is only the trust bundle's.
-func (m *Mesh) configMap(_, name string) (map[string]string, bool) {
+// configMap is the lab's Options.ConfigMap. Besides those of the manifests there is the trust
+// bundle's.
+func (m *Mesh) configMap(namespace, name string) (map[string]string, bool) {
 	if name != "outrigger-ca" {
-		return nil, false
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		data, ok := m.data[namespace+"/"+name]
+		return data, ok
 	}
 	text, err := os.ReadFile(m.bundle())
 	if err != nil {
@@ -280,6 +294,20 @@ func (m *Mesh) allHosts() map[string][]netip.Addr {
 		}
 	}
 	return hosts
+}
+
+// shortHosts is the lab's Options.PodHosts: services of the pod's own namespace by their names
+// alone, which the search list of cluster DNS completes.
+func (m *Mesh) shortHosts(pod *corev1.Pod) map[string][]netip.Addr {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	short := make(map[string][]netip.Addr)
+	for name, addresses := range m.hosts {
+		if own, ok := strings.CutSuffix(name, "."+pod.Namespace); ok {
+			short[own] = addresses
+		}
+	}
+	return short
 }
 
 func (m *Mesh) progress(format string, args ...any) {

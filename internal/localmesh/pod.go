@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,6 +23,16 @@ type runningPod struct {
 	// made is the JSON of the pod in the manifests from which it was started.
 	made []byte
 }
+
+// ErrPods means that the manifests are used, but that some of their pods could not be started or
+// stopped.
+var ErrPods = errors.New("not all pods could be started and stopped")
+
+// podsError is an error of ErrPods, whose text is that of the pods.
+type podsError struct{ error }
+
+func (e podsError) Is(target error) bool { return target == ErrPods }
+func (e podsError) Unwrap() error        { return e.error }
 
 // maxStarting is how many pods are started at a time.
 const maxStarting = 4
@@ -54,6 +65,48 @@ func (m *Mesh) Delete(ctx context.Context, file string) error {
 	return m.sync(ctx)
 }
 
+// Replace replaces all manifests by others and reconciles the pods, as Apply does. If the
+// others cannot be read, it changes nothing.
+func (m *Mesh) Replace(ctx context.Context, manifests map[string]string) error {
+	m.change.Lock()
+	defer m.change.Unlock()
+	next := filepath.Join(m.options.Dir, "next")
+	if err := os.RemoveAll(next); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(next, 0o700); err != nil {
+		return err
+	}
+	for name, text := range manifests {
+		if err := m.writeTo(next, name, text); err != nil {
+			return err
+		}
+	}
+	desired, err := m.read(next)
+	if err != nil {
+		return err
+	}
+	for name, text := range manifests {
+		if err := m.write(name, text); err != nil {
+			return err
+		}
+	}
+	err = filepath.WalkDir(m.ManifestDir(), func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		below, err := filepath.Rel(m.ManifestDir(), name)
+		if _, ok := manifests[below]; ok || err != nil {
+			return err
+		}
+		return os.Remove(name)
+	})
+	if err != nil {
+		return fmt.Errorf("deleting manifests: %w", err)
+	}
+	return m.reconcile(ctx, desired)
+}
+
 // Pod returns the pod with that name, "namespace/name", or nil.
 func (m *Mesh) Pod(name string) *lab.Pod {
 	m.mu.Lock()
@@ -72,18 +125,25 @@ func (m *Mesh) Pods() []string {
 }
 
 // file returns the path of a manifest.
-func (m *Mesh) file(name string) (string, error) {
-	if !filepath.IsLocal(name) || filepath.Ext(name) != ".yaml" || strings.HasPrefix(filepath.Base(name), ".") {
-		return "", fmt.Errorf("%q: the name of a manifest must end in .yaml and stay in its folder", name)
+func (m *Mesh) file(name string) (string, error) { return fileIn(m.ManifestDir(), name) }
+
+func fileIn(folder, name string) (string, error) {
+	if !filepath.IsLocal(name) || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) || strings.HasPrefix(filepath.Base(name), ".") {
+		return "", fmt.Errorf("%q: the name of a manifest must end in .yaml, .yml or .json and stay in its folder", name)
 	}
-	return filepath.Join(m.ManifestDir(), name), nil
+	return filepath.Join(folder, name), nil
 }
 
 // write replaces a manifest atomically, since the controller may read it at any time.
-func (m *Mesh) write(file, manifest string) error {
-	name, err := m.file(file)
+func (m *Mesh) write(file, manifest string) error { return m.writeTo(m.ManifestDir(), file, manifest) }
+
+func (m *Mesh) writeTo(folder, file, manifest string) error {
+	name, err := fileIn(folder, file)
 	if err != nil {
 		return err
+	}
+	if text, err := os.ReadFile(name); err == nil && string(text) == manifest {
+		return nil
 	}
 	// Outside the manifests' folder, so that the controller does not read it.
 	temporary := filepath.Join(m.options.Dir, ".manifest")
@@ -102,7 +162,7 @@ func (m *Mesh) write(file, manifest string) error {
 
 // sync reads the manifests and reconciles the pods.
 func (m *Mesh) sync(ctx context.Context) error {
-	desired, err := m.read()
+	desired, err := m.read(m.ManifestDir())
 	if err != nil {
 		return err
 	}
@@ -112,7 +172,7 @@ func (m *Mesh) sync(ctx context.Context) error {
 // reconcile applies the desired hosts and pods. The caller holds change.
 func (m *Mesh) reconcile(ctx context.Context, desired *desired) error {
 	m.mu.Lock()
-	m.hosts = desired.hosts
+	m.hosts, m.data = desired.hosts, desired.data
 	var names []string
 	for name, p := range m.pods {
 		if d := desired.pods[name]; d == nil || !bytes.Equal(d.made, p.made) {
@@ -142,7 +202,10 @@ func (m *Mesh) reconcile(ctx context.Context, desired *desired) error {
 		})
 	}
 	tasks.Wait()
-	return errors.Join(append(errs, refreshed)...)
+	if err := errors.Join(append(errs, refreshed)...); err != nil {
+		return podsError{err}
+	}
+	return nil
 }
 
 func (m *Mesh) startPod(ctx context.Context, of *desired, d *desiredPod) error {
