@@ -22,9 +22,9 @@ help: ## list the targets
 build: core ## build the programs into bin/
 	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger
 
-# The programs of the demo, which do not contain Helm.
+# The programs of the lab and the demo, which do not contain Helm.
 core:
-	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger-core ./cmd/outrigger-agent ./cmd/outrigger-cni ./samples/bookstore
+	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger-lab ./cmd/outrigger-agent ./cmd/outrigger-cni ./samples/bookstore
 
 images: ## build the images as a folder in the OCI image layout, dist/images
 	@go run -C tools/release . -C "$(CURDIR)" $(RELEASE) images
@@ -188,7 +188,7 @@ bench-dataplane: proxies ## measure what sidecars of each class add to requests,
 CLASS ?= envoy
 
 demo: $(if $(filter mixed,$(CLASS)),envoy haproxy,$(filter envoy haproxy,$(CLASS))) core ## run the bookstore in a mesh on this machine, no cluster needed; CLASS=mixed has three kinds of proxies, ARGS="--for 60s" ends it
-	@bin/outrigger-core demo --class $(CLASS) $(ARGS)
+	@bin/outrigger-lab demo --class $(CLASS) $(ARGS)
 
 demo-inject: apiserver build ## show injection on a real API server
 	@go run ./test/admission
@@ -205,7 +205,7 @@ generate: ## write the generated files: deep copies, CRDs, gRPC, reference pages
 	@go -C tools run ./protogen .. apis/identity/v1/identity.proto
 	$(TOOL) controller-gen object:headerFile=tools/boilerplate.go.txt paths=./apis/...
 	$(TOOL) controller-gen crd:allowDangerousTypes=true paths=./apis/... output:crd:dir=charts/outrigger/crds
-	UPDATE=1 go test -run='^TestReference$$' ./internal/cli >/dev/null
+	UPDATE=1 go test -run='^TestReference$$' ./internal/cli ./internal/cli/local >/dev/null
 
 lint: ## vet, staticcheck, formatting, generated files, known vulnerabilities
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "run gofmt -w on: $$out"; exit 1; }

@@ -41,15 +41,22 @@ var errRefused = errors.New("refused")
 
 // Main runs the program with its own commands and more, and returns its exit code.
 func Main(more ...*cobra.Command) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// client-go logs in the same format as the program.
-	klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	root := NewRootCommand(more...)
 	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl-") {
 		// As a plug-in of kubectl it is called with two words.
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl outrigger"}
 	}
+	return Run(root)
+}
+
+// Run runs a program's root command until a signal ends it, and returns its exit code. A second
+// signal ends the program at once.
+func Run(root *cobra.Command) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	// client-go logs in the same format as the program.
+	klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	return execute(ctx, root)
 }
 
@@ -63,6 +70,9 @@ func execute(ctx context.Context, root *cobra.Command) int {
 		return exitFailed
 	case errors.Is(err, errRefused):
 		return exitRefused
+	}
+	if code := usage.Code(0); errors.As(err, &code) {
+		return int(code)
 	}
 	_, _ = terminal.FprintError(root.ErrOrStderr(), err)
 	if errors.As(err, &usage.Refusal{}) {
@@ -97,7 +107,8 @@ a pod gets a sidecar or not.
 'outrigger validate' checks the objects of a mesh, 'outrigger explain' explains what
 happens to a request, 'outrigger translate' prints the configuration of a proxy, and
 'outrigger convert' turns TrafficSplits into routes of Gateway API. These four work on files,
-without a cluster. 'outrigger demo' runs a whole mesh on this machine.
+without a cluster. 'outrigger lab' runs your own programs in a mesh on this machine, and
+'outrigger demo' a sample.
 
 'outrigger controller' and 'outrigger injector' run the control plane. If the program has
 the name kubectl-outrigger, it is the plug-in 'kubectl outrigger'.`,
@@ -107,15 +118,7 @@ the name kubectl-outrigger, it is the plug-in 'kubectl outrigger'.`,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		near := ""
-		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
-			var names []string
-			cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-			near = suggestion("--"+unknown.GetSpecifiedName(), names)
-		}
-		return usage.Error{Err: fmt.Errorf("%s: %w%s", cmd.CommandPath(), err, near)}
-	})
+	root.SetFlagErrorFunc(FlagError)
 	root.AddCommand(
 		newInjectCommand(newOfflineEngine),
 		newUninjectCommand(),
@@ -126,6 +129,7 @@ the name kubectl-outrigger, it is the plug-in 'kubectl outrigger'.`,
 		newConvertCommand(),
 		newExplainCommand(),
 		newTranslateCommand(sidecar.Capabilities),
+		newLabCommand(),
 		newDemoCommand(),
 		newInjectorCommand(),
 		newControllerCommand(),
@@ -143,6 +147,21 @@ the name kubectl-outrigger, it is the plug-in 'kubectl outrigger'.`,
 	root.AddCommand(more...)
 	return root
 }
+
+// FlagError is the error function of flags of a program's root command. It suggests the flag that
+// may be meant.
+func FlagError(cmd *cobra.Command, err error) error {
+	near := ""
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		near = suggestion("--"+unknown.GetSpecifiedName(), names)
+	}
+	return usage.Error{Err: fmt.Errorf("%s: %w%s", cmd.CommandPath(), err, near)}
+}
+
+// IsRefusal reports whether the error of a command means that the command answers with no.
+func IsRefusal(err error) bool { return errors.Is(err, errRefused) }
 
 // discard is the log of components whose findings the command prints itself.
 var discard = slog.New(slog.DiscardHandler)

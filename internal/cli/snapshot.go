@@ -244,3 +244,20 @@ func allProblems(s *fact.Snapshot, others []mesh.Problem) []mesh.Problem {
 	})
 	return slices.Compact(all)
 }
+
+// Proxies returns the proxies of the pods of a folder of manifests, sorted by name.
+func Proxies(cmd *cobra.Command, folder string) ([]*mesh.Proxy, error) {
+	var flags snapshotFlags
+	flags.add(pflag.NewFlagSet("", pflag.ContinueOnError))
+	flags.files = []string{folder}
+	read, err := flags.read(cmd)
+	if err != nil {
+		return nil, err
+	}
+	var proxies []*mesh.Proxy
+	for _, view := range read.Views.All() {
+		proxies = append(proxies, view.Proxy)
+	}
+	slices.SortFunc(proxies, func(a, b *mesh.Proxy) int { return a.Name.Compare(b.Name) })
+	return proxies, nil
+}

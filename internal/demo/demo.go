@@ -18,6 +18,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/internal/playground"
 	"github.com/outrigger-mesh/outrigger/samples"
 )
 
@@ -45,7 +46,7 @@ type Options struct {
 // Run runs the demo. It returns without an error when its time is over or ctx ends, and
 // leaves nothing behind except in Dir.
 func Run(ctx context.Context, opts Options) error {
-	s := &stage{opts: opts, tally: newTally(), journals: newJournals(), began: time.Now(), known: map[peer]bool{}}
+	s := &stage{opts: opts, tally: newTally(), journals: playground.NewJournals(), began: time.Now(), known: map[peer]bool{}}
 	s.say("The bookstore on this machine: each pod is a network namespace with its own sidecar.")
 	manifests, err := Manifests(opts.Class)
 	if err != nil {
@@ -61,7 +62,7 @@ func Run(ctx context.Context, opts Options) error {
 		Programs:  opts.Programs,
 		Images:    map[string]lab.Image{"outriggermesh/bookstore:0.1.0": application, "mysql:8": stock},
 		Output: func(pod, container string) io.Writer {
-			return s.journals.writer(pod, container, s.tally.writer(pod, container))
+			return s.journals.Writer(pod, container, s.tally.writer(pod, container))
 		},
 		Progress: s.say,
 		Log:      opts.Log,
@@ -70,22 +71,13 @@ func Run(ctx context.Context, opts Options) error {
 		return s.ended(ctx, err)
 	}
 	s.mesh = mesh
-	err = s.playWithDashboard(ctx)
+	window := playground.Window{
+		Mesh: mesh, Journals: s.journals, Dashboard: opts.Dashboard, DebugListen: opts.DebugListen, Name: "demo",
+		Say: s.say, Log: opts.Log,
+	}
+	err = window.While(ctx, s.play)
 	s.say("Stopping: removing all pods, proxies and networks.")
 	return errors.Join(s.ended(ctx, err), mesh.Close())
-}
-
-// playWithDebugPages plays, and serves the debug pages meanwhile.
-func (s *stage) playWithDebugPages(ctx context.Context) error {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	wait, err := s.serveDebug(ctx)
-	if err != nil {
-		return err
-	}
-	err = s.play(ctx)
-	end()
-	return errors.Join(err, wait())
 }
 
 // Manifests returns the sample's manifests by file name, with sidecars of a class or of Mixed.
@@ -120,7 +112,7 @@ type stage struct {
 	mesh  *localmesh.Mesh
 	tally *tally
 	// journals have the output of the containers.
-	journals *journals
+	journals *playground.Journals
 	began    time.Time
 	// known are the peers that were reported.
 	known map[peer]bool

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/outrigger-mesh/outrigger/internal/playground"
 )
 
 // tally counts the requests that clients log, and collects the peers that sidecars have
@@ -44,9 +45,9 @@ func newTally() *tally {
 func (t *tally) writer(pod, container string) io.Writer {
 	namespace, _, _ := strings.Cut(pod, "/")
 	if container == "outrigger-proxy" {
-		return &lines{take: func(line []byte) { t.takeAccess(namespace, line) }}
+		return &playground.Lines{Take: func(line []byte) { t.takeAccess(namespace, line) }}
 	}
-	return &lines{take: func(line []byte) { t.takePurchase(namespace, line) }}
+	return &playground.Lines{Take: func(line []byte) { t.takePurchase(namespace, line) }}
 }
 
 // takePurchase counts a request from a line of a client's log.
@@ -141,29 +142,4 @@ func describe(c call) string {
 		return fmt.Sprintf("%d from %s", c.status, c.store)
 	}
 	return fmt.Sprint(c.status)
-}
-
-// lines splits its input into lines.
-type lines struct {
-	take func(line []byte)
-	rest []byte
-}
-
-// maxLine bounds the length of a line; longer ones are dropped.
-const maxLine = 64 << 10
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.rest = append(l.rest, p...)
-	for {
-		line, rest, found := bytes.Cut(l.rest, []byte("\n"))
-		if !found {
-			break
-		}
-		l.take(line)
-		l.rest = rest
-	}
-	if len(l.rest) > maxLine {
-		l.rest = nil
-	}
-	return len(p), nil
 }

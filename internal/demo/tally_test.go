@@ -12,7 +12,7 @@ func TestTally(t *testing.T) {
 	buyer := tally.writer("bookbuyer/bookbuyer-0", "bookbuyer")
 	for _, text := range []string{
 		`{"path":"/buy-a-book","status":200,"store":"v1","milliseconds":1}` + "\n" + `{"path":"/buy-a-book","status":200,"sto`,
-		`re":"v2","milliseconds":2}` + "\nno JSON\n" + strings.Repeat("x", maxLine+1),
+		`re":"v2","milliseconds":2}` + "\nno JSON\n" + strings.Repeat("x", 64<<10+1),
 		"\n" + `{"path":"/buy-a-book","status":403}` + "\n",
 	} {
 		if n, err := buyer.Write([]byte(text)); n != len(text) || err != nil {

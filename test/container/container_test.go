@@ -56,12 +56,12 @@ func TestDemo(t *testing.T) {
 	}
 	bin := t.TempDir()
 	if err := compile.Build(t.Context(), compile.Options{
-		Folder: root, Packages: []string{"./cmd/outrigger-core", "./cmd/outrigger-agent", "./samples/bookstore"}, Output: bin + "/",
+		Folder: root, Packages: []string{"./cmd/outrigger-lab", "./cmd/outrigger-agent", "./samples/bookstore"}, Output: bin + "/",
 		Env: []string{"CGO_ENABLED=0"},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	out, err := run(root, filepath.Join(bin, "outrigger-core"), "demo", "--for", "1s")
+	out, err := run(root, filepath.Join(bin, "outrigger-lab"), "demo", "--for", "1s")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -23,7 +23,7 @@ func buildDemo(t *testing.T) string {
 	root := filepath.Join("..", "..")
 	bin := t.TempDir()
 	if err := compile.Build(t.Context(), compile.Options{
-		Folder: root, Packages: []string{"./cmd/outrigger-core", "./cmd/outrigger-agent", "./samples/bookstore"}, Output: bin + "/",
+		Folder: root, Packages: []string{"./cmd/outrigger-lab", "./cmd/outrigger-agent", "./samples/bookstore"}, Output: bin + "/",
 		// The agent runs in images without a C library.
 		Env: []string{"CGO_ENABLED=0"},
 	}); err != nil {
@@ -32,13 +32,13 @@ func buildDemo(t *testing.T) string {
 	return bin
 }
 
-// startDemo runs 'outrigger demo' with sidecars of the class until the test ends, and returns
+// startDemo runs 'outrigger-lab demo' with sidecars of the class until the test ends, and returns
 // the addresses of its dashboard and its debug pages, or "" if a proxy of the class is missing. The test is skipped
 // if this machine cannot have the pods.
 func startDemo(t *testing.T, bin, class string) (dashboard, debug string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "outrigger-core"), "demo", "--class", class, "--debug-listen", "127.0.0.1:0")
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "outrigger-lab"), "demo", "--class", class, "--debug-listen", "127.0.0.1:0")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	var problems strings.Builder
@@ -95,7 +95,7 @@ func outrigger(t *testing.T, bin, debug string, args ...string) (string, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "outrigger-core"), append(args, "--debug-address", debug)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "outrigger-lab"), append(args, "--debug-address", debug)...)
 	out, err := cmd.Output()
 	if cmd.ProcessState == nil {
 		t.Fatal(err)

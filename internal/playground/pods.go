@@ -1,4 +1,4 @@
-package demo
+package playground
 
 import (
 	"encoding/json"
@@ -18,11 +18,11 @@ import (
 )
 
 // podsAPI answers as an API server would that knows only pods: it lists and gets them, and
-// shows their logs. By it the commands that read access logs work with the demo.
+// shows their logs. By it the commands that read access logs work without a cluster.
 type podsAPI struct {
 	// list returns the running pods.
 	list     func() []corev1.Pod
-	journals *journals
+	journals *Journals
 }
 
 func (a *podsAPI) mount(mux *http.ServeMux) {
@@ -140,10 +140,10 @@ func refuse(w http.ResponseWriter, err *apierrors.StatusError) {
 }
 
 // runningPods returns the pods of the mesh with the status of a pod that runs.
-func (s *stage) runningPods() []corev1.Pod {
+func (w *Window) runningPods() []corev1.Pod {
 	var pods []corev1.Pod
-	for _, name := range s.mesh.Pods() {
-		if p := s.mesh.Pod(name); p != nil {
+	for _, name := range w.Mesh.Pods() {
+		if p := w.Mesh.Pod(name); p != nil {
 			pods = append(pods, running(p.Object(), p.Addresses()))
 		}
 	}
@@ -161,7 +161,7 @@ func running(pod *corev1.Pod, addresses []netip.Addr) corev1.Pod {
 	}
 	statuses := func(containers []corev1.Container) (out []corev1.ContainerStatus) {
 		for _, c := range containers {
-			out = append(out, corev1.ContainerStatus{Name: c.Name, ContainerID: "demo://" + string(pod.UID) + "/" + c.Name, Image: c.Image, Ready: true})
+			out = append(out, corev1.ContainerStatus{Name: c.Name, ContainerID: "lab://" + string(pod.UID) + "/" + c.Name, Image: c.Image, Ready: true})
 		}
 		return out
 	}

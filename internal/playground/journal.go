@@ -1,4 +1,4 @@
-package demo
+package playground
 
 import (
 	"bytes"
@@ -11,17 +11,18 @@ import (
 // maxJournal bounds the number of lines that are kept of a container's output.
 const maxJournal = 5000
 
-// journals keep the output of each container.
-type journals struct {
+// Journals keep the latest output of each container.
+type Journals struct {
 	mu sync.Mutex
 	// of has them by pod, namespace/name, and container.
 	of map[[2]string]*journal
 }
 
-func newJournals() *journals { return &journals{of: map[[2]string]*journal{}} }
+// NewJournals returns journals without output.
+func NewJournals() *Journals { return &Journals{of: map[[2]string]*journal{}} }
 
 // get returns the journal of a container, which is empty if it has written nothing.
-func (j *journals) get(pod, container string) *journal {
+func (j *Journals) get(pod, container string) *journal {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	key := [2]string{pod, container}
@@ -31,10 +32,11 @@ func (j *journals) get(pod, container string) *journal {
 	return j.of[key]
 }
 
-// writer returns a writer that keeps lines, and passes everything on.
-func (j *journals) writer(pod, container string, to io.Writer) io.Writer {
+// Writer returns a writer for the output of a container of a pod, namespace/name. It keeps the
+// lines, and passes everything on.
+func (j *Journals) Writer(pod, container string, to io.Writer) io.Writer {
 	kept := j.get(pod, container)
-	return io.MultiWriter(&lines{take: kept.add}, to)
+	return io.MultiWriter(&Lines{Take: kept.add}, to)
 }
 
 // journal has the latest lines of a container's output.

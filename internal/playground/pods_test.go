@@ -1,4 +1,4 @@
-package demo
+package playground
 
 import (
 	"bufio"
@@ -21,7 +21,7 @@ import (
 )
 
 // servePods serves two pods, and returns a client of theirs.
-func servePods(t *testing.T, journals *journals) typedv1.CoreV1Interface {
+func servePods(t *testing.T, journals *Journals) typedv1.CoreV1Interface {
 	t.Helper()
 	var pods []corev1.Pod
 	for i, name := range []string{"buyer", "store"} {
@@ -42,7 +42,7 @@ func servePods(t *testing.T, journals *journals) typedv1.CoreV1Interface {
 }
 
 func TestPods(t *testing.T) {
-	client := servePods(t, newJournals())
+	client := servePods(t, NewJournals())
 	names := func(namespace string, options metav1.ListOptions) string {
 		list, err := client.Pods(namespace).List(t.Context(), options)
 		if err != nil {
@@ -78,9 +78,9 @@ func TestPods(t *testing.T) {
 }
 
 func TestLogs(t *testing.T) {
-	journals := newJournals()
+	journals := NewJournals()
 	client := servePods(t, journals)
-	proxy := journals.writer("shop/store", "outrigger-proxy", io.Discard)
+	proxy := journals.Writer("shop/store", "outrigger-proxy", io.Discard)
 	fmt.Fprint(proxy, "one\ntwo\nthr")
 	read := func(options corev1.PodLogOptions) string {
 		stream, err := client.Pods("shop").GetLogs("store", &options).Stream(t.Context())
@@ -128,7 +128,7 @@ func TestLogs(t *testing.T) {
 // TestJournalIsBounded checks that the latest lines are kept, and that who follows misses none
 // of them.
 func TestJournalIsBounded(t *testing.T) {
-	j := newJournals().get("shop/store", "app")
+	j := NewJournals().get("shop/store", "app")
 	for n := range maxJournal * 3 {
 		j.add(fmt.Append(nil, n))
 	}

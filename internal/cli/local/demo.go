@@ -1,29 +1,24 @@
-package cli
+package local
 
 import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/demo"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
-	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 	"github.com/outrigger-mesh/outrigger/internal/terminal"
-	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
 // newDemoCommand returns the command demo.
 func newDemoCommand() *cobra.Command {
 	var (
-		opts    demo.Options
-		proxies []string
-		log     logFlags
+		opts     demo.Options
+		programs programFlags
+		log      logFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -40,8 +35,8 @@ All sidecars have the same class, which is envoy unless --class names another. W
 --class mixed, some are envoy, some are haproxy and some are pipy, and they use mTLS with
 each other; the demo shows which pod has which.
 
-The commands stat, top, edges and proxy can be tried on it in another terminal, with the
---debug-address that it prints.
+The commands stat, top, edges, tap, why and proxy can be tried on it in another terminal:
+'outrigger lab stat all'.
 
 The demo needs Linux. It creates network namespaces, so it must run as root, or as a user
 who may create user namespaces and has a range of IDs in /etc/subuid and /etc/subgid. It
@@ -54,13 +49,13 @@ Where it may not create namespaces, such as in a container with ordinary rights,
 out traffic: it shows which pods get sidecars, who may call whom and why, and has the real
 proxies check their configurations. 'docker run --privileged' turns traffic on.`,
 		Example: `  # until Ctrl-C
-  sudo bin/outrigger demo
+  sudo outrigger-lab demo
 
   # for a minute
-  sudo bin/outrigger demo --for 60s
+  sudo outrigger-lab demo --for 60s
 
   # three kinds of proxies in one mesh
-  sudo bin/outrigger demo --class mixed --proxy pipy=/opt/pipy/bin/pipy`,
+  sudo outrigger-lab demo --class mixed --proxy pipy=/opt/pipy/bin/pipy`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if opts.For < 0 {
@@ -69,12 +64,17 @@ proxies check their configurations. 'docker run --privileged' turns traffic on.`
 			if opts.Log, err = log.logger(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
-			if err := findPrograms(&opts, proxies); err != nil {
+			var missing error
+			opts.Bookstore, missing = findProgram(opts.Bookstore, "bookstore", "bookstore")
+			if opts.Programs, err = programs.find(); errors.As(err, &usage.Error{}) {
 				return err
 			}
-			lab.Enter()
-			// Other users than root get a user namespace, in which they are root.
-			lab.Enter()
+			if err := errors.Join(missing, err, demo.CheckClass(opts.Class, opts.Programs)); err != nil {
+				return err
+			}
+			if err := enter(); err != nil {
+				return err
+			}
 			unavailable := lab.Available()
 			if unavailable != nil && !errors.Is(unavailable, lab.ErrUnavailable) {
 				return fmt.Errorf("the demo cannot run here: %w", unavailable)
@@ -93,66 +93,11 @@ proxies check their configurations. 'docker run --privileged' turns traffic on.`
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&opts.For, "for", 0, "how long to run after the mesh is set up; 0 means until Ctrl-C")
-	flags.StringVar(&opts.Programs.Agent, "agent", "", "the program outrigger-agent (default beside this program or in PATH)")
+	programs.add(flags)
 	flags.StringVar(&opts.Dashboard, "dashboard", "127.0.0.1:0", "HOST:PORT at which the dashboard is served; port 0 means a free one")
 	flags.StringVar(&opts.DebugListen, "debug-listen", "127.0.0.1:9092", "HOST:PORT of the controller's debug pages on this machine, for --debug-address of other commands; another port if it is taken")
 	flags.StringVar(&opts.Class, "class", "envoy", "sidecar class of all pods, or mixed")
-	flags.StringArrayVar(&proxies, "proxy", nil, "the program of a sidecar class, as CLASS=PATH; may be given several times (default where the class's driver finds it)")
 	flags.StringVar(&opts.Bookstore, "bookstore", "", "the program bookstore of samples/bookstore (default beside this program or in PATH)")
 	log.add(flags)
 	return cmd
-}
-
-// findPrograms finds the programs that no flag names. The argument proxies has the proxies
-// that a flag names, as CLASS=PATH.
-func findPrograms(opts *demo.Options, proxies []string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("finding this program: %w", err)
-	}
-	opts.Programs.Outrigger = self
-	find := func(program *string, name, flag string) error {
-		if *program != "" {
-			return named(program, flag)
-		}
-		*program = filepath.Join(filepath.Dir(self), name)
-		if _, err := os.Stat(*program); err == nil {
-			return nil
-		}
-		found, err := exec.LookPath(name)
-		if err == nil {
-			*program, err = filepath.Abs(found)
-		}
-		if err != nil {
-			return fmt.Errorf("the program %s is neither beside %s nor in PATH; build it with 'make build', or name it with --%s", name, self, flag)
-		}
-		return nil
-	}
-	errs := []error{find(&opts.Bookstore, "bookstore", "bookstore"), find(&opts.Programs.Agent, "outrigger-agent", "agent")}
-	opts.Programs.Proxies, opts.Programs.Missing = localmesh.FindProxies()
-	for _, text := range proxies {
-		class, program, found := strings.Cut(text, "=")
-		if !found {
-			return usage.Errorf("--proxy %q: give CLASS=PATH, for example pipy=/opt/pipy/bin/pipy", text)
-		}
-		if _, err := sidecar.Lookup(class); err != nil {
-			errs = append(errs, fmt.Errorf("--proxy %s: %w", text, err))
-			continue
-		}
-		errs = append(errs, named(&program, "proxy "+class))
-		opts.Programs.Proxies[class] = program
-	}
-	return errors.Join(append(errs, demo.CheckClass(opts.Class, opts.Programs))...)
-}
-
-// named replaces the program that a flag names by its absolute path.
-func named(program *string, flag string) error {
-	found, err := exec.LookPath(*program)
-	if err == nil {
-		*program, err = filepath.Abs(found)
-	}
-	if err != nil {
-		return fmt.Errorf("--%s: %w", flag, err)
-	}
-	return nil
 }

@@ -1,9 +1,8 @@
-package cli
+package local
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,11 +12,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli"
 	"github.com/outrigger-mesh/outrigger/internal/demo"
 	"github.com/outrigger-mesh/outrigger/internal/terminal"
-	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
@@ -106,11 +104,11 @@ func (d fileDemo) say(args ...string) {
 // output runs a command and returns its output. That something is denied is no error.
 func (d fileDemo) output(ctx context.Context, args ...string) (stdout, stderr string, err error) {
 	var out, problems bytes.Buffer
-	root := NewRootCommand()
+	root := cli.NewRootCommand()
 	root.SetArgs(args)
 	root.SetOut(&out)
 	root.SetErr(&problems)
-	if err = root.ExecuteContext(ctx); errors.Is(err, errRefused) {
+	if err = root.ExecuteContext(ctx); cli.IsRefusal(err) {
 		err = nil
 	}
 	if err != nil {
@@ -139,18 +137,10 @@ func (d fileDemo) injected(ctx context.Context) error {
 
 // translated translates for each proxy, and has the real one check the result.
 func (d fileDemo) translated(cmd *cobra.Command) error {
-	var flags snapshotFlags
-	flags.add(pflag.NewFlagSet("", pflag.ContinueOnError))
-	flags.files = []string{d.folder}
-	read, err := flags.read(cmd)
+	proxies, err := cli.Proxies(cmd, d.folder)
 	if err != nil {
 		return err
 	}
-	var proxies []*mesh.Proxy
-	for _, view := range read.Views.All() {
-		proxies = append(proxies, view.Proxy)
-	}
-	slices.SortFunc(proxies, func(a, b *mesh.Proxy) int { return a.Name.Compare(b.Name) })
 	for _, proxy := range proxies {
 		// The replicas of a workload have the same one.
 		if !strings.HasSuffix(proxy.Name.Name, "-0") {

@@ -1,0 +1,191 @@
+package playground
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/internal/lab"
+)
+
+// proxyContainer and initContainer are the containers of the mesh in pods.
+const proxyContainer, initContainer = "outrigger-proxy", "outrigger-init"
+
+// target selects containers: those of a workload, or one of them.
+type target struct{ namespace, workload, container string }
+
+func (t target) matches(pod *corev1.Pod, container string) bool {
+	return t == target{} || t.namespace == pod.Namespace && (t.workload == workloadOf(pod) || t.workload == pod.Name) && (t.container == "" || t.container == container)
+}
+
+// Commands are the commands and files of containers, as the user's flags give them.
+type Commands struct {
+	commands []command
+	roots    []root
+}
+
+type command struct {
+	target
+	args []string
+	used bool
+}
+
+type root struct {
+	target
+	folder string
+}
+
+// parseTarget parses NAMESPACE/WORKLOAD or NAMESPACE/WORKLOAD/CONTAINER.
+func parseTarget(text string) (target, error) {
+	parts := strings.Split(text, "/")
+	if len(parts) < 2 || len(parts) > 3 || slices.Contains(parts, "") {
+		return target{}, fmt.Errorf("%q: give NAMESPACE/WORKLOAD or NAMESPACE/WORKLOAD/CONTAINER", text)
+	}
+	return target{parts[0], parts[1], strings.Join(parts[2:], "")}, nil
+}
+
+// AddCommand adds the command of a workload's containers, as
+// NAMESPACE/WORKLOAD[/CONTAINER]=COMMAND. The command is split into words like a shell's, and
+// not given to one.
+func (c *Commands) AddCommand(text string) error {
+	of, words, found := strings.Cut(text, "=")
+	if !found {
+		return fmt.Errorf("%q: give NAMESPACE/WORKLOAD=COMMAND, such as shop/web='python3 -m http.server 8080'", text)
+	}
+	t, err := parseTarget(of)
+	if err != nil {
+		return err
+	}
+	args, err := split(words)
+	if err != nil {
+		return fmt.Errorf("%q: %w", text, err)
+	}
+	if len(args) == 0 {
+		return fmt.Errorf("%q: the command is empty", text)
+	}
+	c.commands = append(c.commands, command{target: t, args: args})
+	return nil
+}
+
+// AddRoot adds a folder that is the root of containers: FOLDER for all of them, or
+// NAMESPACE/WORKLOAD[/CONTAINER]=FOLDER.
+func (c *Commands) AddRoot(text string) error {
+	of, name, found := strings.Cut(text, "=")
+	if !found {
+		c.roots = append(c.roots, root{folder: text})
+		return nil
+	}
+	t, err := parseTarget(of)
+	if err != nil {
+		return err
+	}
+	// The more special one comes first.
+	c.roots = append([]root{{t, name}}, c.roots...)
+	return nil
+}
+
+// split splits a command line into words: quotes and backslashes as in a shell, and nothing
+// else.
+func split(text string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	inWord, quote := false, rune(0)
+	escaped := false
+	for _, r := range text {
+		switch {
+		case escaped:
+			if quote == '"' && r != '"' && r != '\\' {
+				word.WriteByte('\\')
+			}
+			word.WriteRune(r)
+			escaped = false
+		case r == '\\' && quote != '\'':
+			escaped, inWord = true, true
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote == 0 && (r == '\'' || r == '"'):
+			quote, inWord = r, true
+		case quote == 0 && strings.ContainsRune(" \t\n", r):
+			if inWord {
+				words = append(words, word.String())
+				word.Reset()
+			}
+			inWord = false
+		default:
+			word.WriteRune(r)
+			inWord = true
+		}
+	}
+	if quote != 0 || escaped {
+		return nil, fmt.Errorf("a quote or a backslash at its end is not closed")
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
+
+// hostImage is the lab's image of containers with this machine's files, and rootImage the
+// beginning of those with a folder's.
+const hostImage, rootImage = "lab/host", "lab/root/"
+
+// images returns the lab's images. The folders of manifests are visible everywhere in the
+// machine's files, even below /tmp.
+func (c *Commands) images(folders []string) map[string]lab.Image {
+	host := lab.Image{Root: "/", Files: make(map[string]string)}
+	for _, name := range folders {
+		host.Files[name] = name
+	}
+	images := map[string]lab.Image{hostImage: host}
+	for _, r := range c.roots {
+		images[rootImage+r.folder] = lab.Image{Root: r.folder}
+	}
+	return images
+}
+
+// prepare gives a pod's containers their commands and files.
+func (c *Commands) prepare(pod *corev1.Pod) error {
+	var unknown []string
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			of := &containers[i]
+			if of.Name == proxyContainer || of.Name == initContainer {
+				continue
+			}
+			for n := range c.commands {
+				if c.commands[n].matches(pod, of.Name) {
+					of.Command, of.Args = c.commands[n].args, nil
+					c.commands[n].used = true
+				}
+			}
+			if len(of.Command) == 0 {
+				unknown = append(unknown, fmt.Sprintf("container %s of %s/%s: the manifest has no command, and the lab does not run the image %s, which has its own; give it with --command %s/%s/%s='PROGRAM ARGUMENTS'",
+					of.Name, pod.Namespace, workloadOf(pod), of.Image, pod.Namespace, workloadOf(pod), of.Name))
+			}
+			of.Image = hostImage
+			for _, r := range c.roots {
+				if r.matches(pod, of.Name) {
+					of.Image = rootImage + r.folder
+					break
+				}
+			}
+		}
+	}
+	if len(unknown) > 0 {
+		return fmt.Errorf("%s", strings.Join(unknown, "\n"))
+	}
+	return nil
+}
+
+// unused returns the targets of commands that no container had.
+func (c *Commands) unused() []string {
+	var names []string
+	for _, one := range c.commands {
+		if !one.used {
+			names = append(names, one.namespace+"/"+one.workload+strings.TrimSuffix("/"+one.container, "/"))
+		}
+	}
+	return names
+}
