@@ -3,7 +3,6 @@ package demo
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -38,17 +37,7 @@ func CheckClass(class string, programs localmesh.Programs) error {
 	}
 	var missing []error
 	for _, c := range classes {
-		if programs.Proxies[c] != "" {
-			continue
-		}
-		err := programs.Missing[c]
-		if err == nil {
-			known := slices.Sorted(maps.Keys(programs.Proxies))
-			known = append(known, slices.Collect(maps.Keys(programs.Missing))...)
-			slices.Sort(known)
-			err = fmt.Errorf("no driver knows a proxy for it; classes are %s", strings.Join(append(slices.Compact(known), Mixed), ", "))
-		}
-		missing = append(missing, fmt.Errorf("sidecar class %q: %w", c, err))
+		missing = append(missing, programs.Check(c, Mixed))
 	}
 	return errors.Join(missing...)
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -25,6 +27,22 @@ type Programs struct {
 	Proxies map[string]string
 	// Missing says for other sidecar classes why there is no program and how to get it.
 	Missing map[string]error
+}
+
+// Check returns an error that says what to do if there is no program for a sidecar class. More
+// are names that the user may give besides those of classes.
+func (p Programs) Check(class string, more ...string) error {
+	if p.Proxies[class] != "" {
+		return nil
+	}
+	err := p.Missing[class]
+	if err == nil {
+		known := slices.Collect(maps.Keys(p.Proxies))
+		known = append(known, slices.Collect(maps.Keys(p.Missing))...)
+		slices.Sort(known)
+		err = fmt.Errorf("no driver knows a proxy for it; classes are %s", strings.Join(append(slices.Compact(known), more...), ", "))
+	}
+	return fmt.Errorf("sidecar class %q: %w", class, err)
 }
 
 // FindProxies asks every registered driver for the program of its proxy. Missing has the

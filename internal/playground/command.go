@@ -24,6 +24,8 @@ func (t target) matches(pod *corev1.Pod, container string) bool {
 type Commands struct {
 	commands []command
 	roots    []root
+	// folders are those of the manifests.
+	folders []string
 }
 
 type command struct {
@@ -134,6 +136,7 @@ const hostImage, rootImage = "lab/host", "lab/root/"
 // images returns the lab's images. The folders of manifests are visible everywhere in the
 // machine's files, even below /tmp.
 func (c *Commands) images(folders []string) map[string]lab.Image {
+	c.folders = folders
 	host := lab.Image{Root: "/", Files: make(map[string]string)}
 	for _, name := range folders {
 		host.Files[name] = name
@@ -171,12 +174,21 @@ func (c *Commands) prepare(pod *corev1.Pod) error {
 					break
 				}
 			}
+			if of.Image == hostImage && len(of.Command) > 0 && c.hides(of.Command[0]) {
+				unknown = append(unknown, fmt.Sprintf("container %s of %s/%s: its program %s is in a folder that each container has for itself; put it beside the manifests, or elsewhere", of.Name, pod.Namespace, workloadOf(pod), of.Command[0]))
+			}
 		}
 	}
 	if len(unknown) > 0 {
 		return fmt.Errorf("%s", strings.Join(unknown, "\n"))
 	}
 	return nil
+}
+
+// hides reports whether a file of this machine is missing in containers with its files.
+func (c *Commands) hides(file string) bool {
+	below := func(folder string) bool { return strings.HasPrefix(file, strings.TrimSuffix(folder, "/")+"/") }
+	return slices.ContainsFunc([]string{"/tmp", "/run", "/var/tmp", "/var/cache", "/var/lib", "/var/log", "/var/spool"}, below) && !slices.ContainsFunc(c.folders, below)
 }
 
 // unused returns the targets of commands that no container had.

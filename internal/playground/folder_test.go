@@ -126,6 +126,13 @@ func TestPrepare(t *testing.T) {
 	if got := commands.unused(); !cmp.Equal(got, []string{"shop/other"}) {
 		t.Errorf("without a container is %q", got)
 	}
+	hidden := new(Commands)
+	hidden.images([]string{"/tmp/shop"})
+	for program, want := range map[string]bool{"/tmp/app": true, "/tmp/shop/app": false, "/tmp/shopping/app": true, "/usr/bin/app": false, "app": false} {
+		if got := hidden.hides(program); got != want {
+			t.Errorf("%s is hidden: %t, want %t", program, got, want)
+		}
+	}
 	for _, text := range []string{"web", "web=x", "a/b/c/d=x", "shop/web=", "/web=x"} {
 		if err := commands.AddCommand(text); err == nil {
 			t.Errorf("--command %s: no error", text)

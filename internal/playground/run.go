@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -170,6 +171,7 @@ func (r *runner) follow(ctx context.Context, mesh *localmesh.Mesh, applied strin
 
 // apply replaces the mesh's manifests. The mesh keeps the former ones if that is impossible.
 func (r *runner) apply(ctx context.Context, mesh *localmesh.Mesh) {
+	before := podsOf(mesh)
 	manifests, notes, err := r.folder.read()
 	if err == nil {
 		for _, note := range notes {
@@ -179,14 +181,25 @@ func (r *runner) apply(ctx context.Context, mesh *localmesh.Mesh) {
 	}
 	switch {
 	case ctx.Err() != nil:
-	case err != nil && len(manifests) > 0 && errors.Is(err, localmesh.ErrPods):
+	case errors.Is(err, localmesh.ErrPods):
 		r.warn("%w", err)
 	case err != nil:
 		r.warn("the manifests have changed and cannot be used, so the mesh keeps the former ones: %w", err)
 	default:
 		r.say("The manifests have changed; the mesh uses the new ones.")
-		go r.awaitReady(ctx, mesh)
+		if !maps.Equal(before, podsOf(mesh)) {
+			go r.awaitReady(ctx, mesh)
+		}
 	}
+}
+
+// podsOf returns the mesh's pods by name.
+func podsOf(mesh *localmesh.Mesh) map[string]*lab.Pod {
+	pods := make(map[string]*lab.Pod)
+	for _, name := range mesh.Pods() {
+		pods[name] = mesh.Pod(name)
+	}
+	return pods
 }
 
 // awaitReady reports when all pods are ready, or which is not.

@@ -65,6 +65,10 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	folder := filepath.Join(root, "samples", "bookstore-smi")
+	if out, err := run(root, filepath.Join(bin, "outrigger-lab"), "-f", folder); err == nil || !strings.Contains(out, "this machine cannot create pods") || !strings.Contains(out, "docker run --privileged") {
+		t.Errorf("the lab ends with %v, and says\n%s", err, out)
+	}
 	lines := strings.Split(out, "\n")
 	if first := strings.Join(lines[:min(3, len(lines))], "\n"); !strings.Contains(first, "traffic is left out") || !strings.Contains(first, "docker run --privileged") {
 		t.Errorf("the first lines are\n%s", first)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/cli"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
-	"github.com/outrigger-mesh/outrigger/internal/demo"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/playground"
 	"github.com/outrigger-mesh/outrigger/internal/terminal"
@@ -138,7 +137,7 @@ its command.`,
 				return err
 			}
 			if opts.Class != "" && !sidecar.IsProxyless(opts.Class) {
-				if err := demo.CheckClass(opts.Class, opts.Programs); err != nil {
+				if err := opts.Programs.Check(opts.Class); err != nil {
 					return err
 				}
 			}
