@@ -41,8 +41,24 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	lab.Enter()
-	os.Exit(m.Run())
+	code := m.Run()
+	if built != "" {
+		_ = os.RemoveAll(built)
+	}
+	os.Exit(code)
 }
+
+// built is the folder of the programs.
+var built string
+
+// programs compiles the programs once for all tests.
+var programs = sync.OnceValues(func() (localmesh.Programs, error) {
+	var err error
+	if built, err = os.MkdirTemp("", "outrigger-programs-"); err != nil {
+		return localmesh.Programs{}, err
+	}
+	return localmesh.BuildPrograms(context.Background(), built, "")
+})
 
 const shop = `
 apiVersion: v1
@@ -156,21 +172,59 @@ func execute(t *testing.T, pod, input string, args ...string) (string, int, erro
 	return string(written), code, err
 }
 
-// TestRun runs two programs of this machine, changes their policy, and breaks the manifests.
-func TestRun(t *testing.T) {
+// start runs the folder as the lab shop, and returns what it writes and a function that ends
+// it. It skips the test if this machine cannot have pods.
+func start(t *testing.T, dir string, commands *Commands, pods int) (out, problems *text, end func()) {
+	t.Helper()
 	if err := lab.Available(); errors.Is(err, lab.ErrUnavailable) {
 		t.Skip("SKIPPED: ", err)
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	programs, err := localmesh.BuildPrograms(t.Context(), t.TempDir(), "")
+	compiled, err := programs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := programs.Missing["envoy"]; err != nil {
+	if err := compiled.Missing["envoy"]; err != nil {
 		t.Skip("SKIPPED: ", err)
 	}
 	t.Setenv(SessionsVariable, filepath.Join(t.TempDir(), "labs"))
+	out, problems = new(text), new(text)
+	options := Options{
+		Paths: []string{dir}, Class: "envoy", Commands: commands, Programs: compiled, Dir: t.TempDir(),
+		Dashboard: "127.0.0.1:0", DebugListen: "127.0.0.1:0", Name: "shop", Out: out, Err: problems,
+		Log: slog.New(slog.NewTextHandler(problems, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, options) }()
+	end = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		end()
+		if t.Failed() {
+			t.Logf("the lab says:\n%s\n%s", out, problems)
+		}
+	})
+	until(t, "a running lab", func() bool {
+		select {
+		case err := <-ended:
+			ended <- nil
+			t.Fatalf("it has ended: %v", err)
+		default:
+		}
+		all, err := Sessions()
+		return err == nil && len(all) == 1 && len(all[0].Pods) == pods
+	})
+	return out, problems, end
+}
+
+// TestRun runs two programs of this machine, changes their policy, and breaks the manifests.
+func TestRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "shop")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -200,30 +254,7 @@ func TestRun(t *testing.T) {
 	if err := commands.AddCommand("shop/web='" + app + "' serve"); err != nil {
 		t.Fatal(err)
 	}
-	var out, problems text
-	options := Options{
-		Paths: []string{dir}, Class: "envoy", Commands: commands, Programs: programs, Dir: t.TempDir(),
-		Dashboard: "127.0.0.1:0", DebugListen: "127.0.0.1:0", Name: "shop", Out: &out, Err: &problems,
-		Log: slog.New(slog.NewTextHandler(&problems, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, options) }()
-	t.Cleanup(func() {
-		cancel()
-		if t.Failed() {
-			t.Logf("the lab says:\n%s\n%s", &out, &problems)
-		}
-	})
-	until(t, "a running lab", func() bool {
-		select {
-		case err := <-ended:
-			t.Fatalf("it has ended: %v", err)
-		default:
-		}
-		all, err := Sessions()
-		return err == nil && len(all) == 1 && len(all[0].Pods) == 2
-	})
+	out, problems, end := start(t, dir, commands, 2)
 
 	answers := func(want string) func() bool {
 		return func() bool {
@@ -254,7 +285,7 @@ func TestRun(t *testing.T) {
 	write("broken.yaml", "kind: [\n")
 	until(t, "a complaint", func() bool { return strings.Contains(problems.String(), "keeps the former ones") })
 	if !strings.Contains(problems.String(), "broken.yaml: in the document that begins on line 1") {
-		t.Errorf("the complaint does not name the file: %s", &problems)
+		t.Errorf("the complaint does not name the file: %s", problems)
 	}
 	write("broken.yaml", strings.ReplaceAll(allowed, "name: web, namespace: shop}\nspec:\n  dest", "name: other, namespace: shop}\nspec:\n  dest")+`
 ---
@@ -269,10 +300,7 @@ spec:
 		return strings.Contains(out.String(), "shop/ends app | bye") && strings.Contains(problems.String(), "restarting a container that has ended") && strings.Contains(problems.String(), "code=3")
 	})
 
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	end()
 	if all, err := Sessions(); len(all) != 0 || err != nil {
 		t.Errorf("after its end, %v runs, %v", all, err)
 	}
