@@ -201,7 +201,7 @@ func (c *Container) launch(arguments func(env []string) []string, to *output) (*
 	}
 	files := &rootfs{
 		hosts:    "/" + pod.hostsFile(),
-		etc:      map[string]string{"hostname": pod.hostname() + "\n", "resolv.conf": resolvConf},
+		etc:      map[string]string{"hostname": pod.hostname() + "\n", "resolv.conf": pod.resolvConf()},
 		dir:      c.spec.WorkingDir,
 		readOnly: privilege.readOnlyRoot,
 	}
@@ -236,6 +236,14 @@ func (c *Container) launch(arguments func(env []string) []string, to *output) (*
 		}
 		return privilege.drop()
 	})
+}
+
+// resolvConf returns the content of the pod's /etc/resolv.conf.
+func (p *Pod) resolvConf() string {
+	if p.lab.options.ResolvConf != nil {
+		return p.lab.options.ResolvConf(p.object)
+	}
+	return resolvConf
 }
 
 // resolvConf names no server, so that unknown names fail immediately.

@@ -53,8 +53,15 @@ func (p *Pod) environment(container *corev1.Container) ([]string, error) {
 }
 
 func (p *Pod) envFrom(from corev1.EnvFromSource) (map[string]string, error) {
+	if ref := from.SecretRef; ref != nil {
+		data, ok := p.secret(ref.Name)
+		if !ok && (ref.Optional == nil || !*ref.Optional) {
+			return nil, fmt.Errorf("its envFrom: there is no Secret %s", ref.Name)
+		}
+		return data, nil
+	}
 	if from.ConfigMapRef == nil {
-		return nil, errors.New("its envFrom: the lab supports only ConfigMaps")
+		return nil, errors.New("its envFrom: the lab supports only ConfigMaps and Secrets")
 	}
 	data, ok := p.configMap(from.ConfigMapRef.Name)
 	if !ok && (from.ConfigMapRef.Optional == nil || !*from.ConfigMapRef.Optional) {
@@ -89,10 +96,16 @@ func (p *Pod) envValue(container *corev1.Container, variable corev1.EnvVar, valu
 			return "", false, fmt.Errorf("there is no ConfigMap %s with a key %s", ref.Name, ref.Key)
 		}
 		return value, ok, nil
-	case from.SecretKeyRef != nil && from.SecretKeyRef.Optional != nil && *from.SecretKeyRef.Optional:
-		return "", false, nil
+	case from.SecretKeyRef != nil:
+		ref := from.SecretKeyRef
+		data, _ := p.secret(ref.Name)
+		value, ok := data[ref.Key]
+		if !ok && (ref.Optional == nil || !*ref.Optional) {
+			return "", false, fmt.Errorf("there is no Secret %s with a key %s", ref.Name, ref.Key)
+		}
+		return value, ok, nil
 	}
-	return "", false, errors.New("the lab supports only values, fields, CPU limits and ConfigMaps")
+	return "", false, errors.New("the lab supports only values, fields, CPU limits, ConfigMaps and Secrets")
 }
 
 // specOf returns the container with the name, or nil.
@@ -240,6 +253,14 @@ func hostsFile(tables ...map[string][]netip.Addr) []byte {
 		}
 	}
 	return []byte(b.String())
+}
+
+// secret returns a Secret of the pod's namespace.
+func (p *Pod) secret(name string) (map[string]string, bool) {
+	if p.lab.options.Secret == nil {
+		return nil, false
+	}
+	return p.lab.options.Secret(p.object.Namespace, name)
 }
 
 // configMap returns a ConfigMap of the pod's namespace.

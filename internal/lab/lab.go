@@ -52,14 +52,19 @@ type Options struct {
 	// from several goroutines, when a pod starts and by Refresh. Nil means that there
 	// are none.
 	ConfigMap func(namespace, name string) (map[string]string, bool)
+	// Secret returns the data of a Secret, as ConfigMap does.
+	Secret func(namespace, name string) (map[string]string, bool)
 	// Hosts returns the names in /etc/hosts of pods and of the node's processes, which
-	// Dial and Listen also resolve. There is no DNS. It is called by New and by
+	// Dial and Listen also resolve. It is called by New and by
 	// Refresh.
 	Hosts func() map[string][]netip.Addr
 	// PodHosts returns more names for one pod, such as those that its resolver's search list
 	// would complete. It is called when the pod starts, by Refresh, and when a name is
 	// resolved; nil means that there are none.
 	PodHosts func(pod *corev1.Pod) map[string][]netip.Addr
+	// ResolvConf returns the content of a pod's /etc/resolv.conf. Nil means one that names no
+	// server.
+	ResolvConf func(pod *corev1.Pod) string
 	// NodeAddresses are the node's addresses, each with the network of the pods. The
 	// default is 198.18.0.1/16 and 2001:db8::1/64.
 	NodeAddresses []netip.Prefix

@@ -72,11 +72,16 @@ func (p *Pod) newVolume(of *corev1.Volume) (*volume, error) {
 			LocalObjectReference: of.ConfigMap.LocalObjectReference, Items: of.ConfigMap.Items, Optional: of.ConfigMap.Optional,
 		}}}
 		mode(of.ConfigMap.DefaultMode)
+	case of.Secret != nil:
+		v.sources = []corev1.VolumeProjection{{Secret: &corev1.SecretProjection{
+			LocalObjectReference: corev1.LocalObjectReference{Name: of.Secret.SecretName}, Items: of.Secret.Items, Optional: of.Secret.Optional,
+		}}}
+		mode(of.Secret.DefaultMode)
 	case of.DownwardAPI != nil:
 		v.sources = []corev1.VolumeProjection{{DownwardAPI: &corev1.DownwardAPIProjection{Items: of.DownwardAPI.Items}}}
 		mode(of.DownwardAPI.DefaultMode)
 	default:
-		return nil, fmt.Errorf("its volume %s: the lab supports only emptyDir, configMap, downwardAPI and projected volumes", of.Name)
+		return nil, fmt.Errorf("its volume %s: the lab supports only emptyDir, configMap, secret, downwardAPI and projected volumes", of.Name)
 	}
 	if err := p.lab.machine.mkdir(v.dir, 0o755); err != nil {
 		return nil, err
@@ -149,30 +154,11 @@ func (v *volume) read(source *corev1.VolumeProjection, files map[string]file) er
 	case source.ConfigMap != nil:
 		of := source.ConfigMap
 		data, ok := v.pod.configMap(of.Name)
-		optional := of.Optional != nil && *of.Optional
-		if !ok && !optional {
-			return fmt.Errorf("there is no ConfigMap %s", of.Name)
-		}
-		if of.Items == nil {
-			for key, value := range data {
-				if err := v.put(files, key, nil, []byte(value)); err != nil {
-					return err
-				}
-			}
-		}
-		for _, item := range of.Items {
-			value, ok := data[item.Key]
-			if !ok && !optional {
-				return fmt.Errorf("the ConfigMap %s has no key %s", of.Name, item.Key)
-			}
-			if !ok {
-				continue
-			}
-			if err := v.put(files, item.Path, item.Mode, []byte(value)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return v.putAll(files, "ConfigMap "+of.Name, data, ok, of.Items, of.Optional != nil && *of.Optional)
+	case source.Secret != nil:
+		of := source.Secret
+		data, ok := v.pod.secret(of.Name)
+		return v.putAll(files, "Secret "+of.Name, data, ok, of.Items, of.Optional != nil && *of.Optional)
 	case source.DownwardAPI != nil:
 		for _, item := range source.DownwardAPI.Items {
 			if item.FieldRef == nil {
@@ -188,7 +174,34 @@ func (v *volume) read(source *corev1.VolumeProjection, files map[string]file) er
 		}
 		return nil
 	}
-	return errors.New("the lab supports only service account tokens, ConfigMaps and the downward API")
+	return errors.New("the lab supports only service account tokens, ConfigMaps, Secrets and the downward API")
+}
+
+// putAll adds the files of an object's data, which may not exist: those of the items, or all.
+func (v *volume) putAll(files map[string]file, object string, data map[string]string, exists bool, items []corev1.KeyToPath, optional bool) error {
+	if !exists && !optional {
+		return fmt.Errorf("there is no %s", object)
+	}
+	if items == nil {
+		for key, value := range data {
+			if err := v.put(files, key, nil, []byte(value)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, item := range items {
+		value, ok := data[item.Key]
+		if !ok && !optional {
+			return fmt.Errorf("the %s has no key %s", object, item.Key)
+		}
+		if !ok {
+			continue
+		}
+		if err := v.put(files, item.Path, item.Mode, []byte(value)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (v *volume) put(files map[string]file, name string, mode *int32, content []byte) error {

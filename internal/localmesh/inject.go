@@ -33,8 +33,8 @@ type desired struct {
 	engine offline.Engine
 	pods   map[string]*desiredPod
 	hosts  map[string][]netip.Addr
-	// data has the ConfigMaps by namespace/name.
-	data map[string]map[string]string
+	// data has the content of ConfigMaps and Secrets.
+	data map[dataKey]map[string]string
 }
 
 // desiredPod is a pod before injection, and its JSON.
@@ -80,8 +80,8 @@ func (m *Mesh) read(folder string) (*desired, error) {
 		return nil, err
 	}
 	d := &desired{pods: make(map[string]*desiredPod), hosts: hostsOf(cluster)}
-	if d.data, err = readConfigMaps(folder); err != nil {
-		return nil, fmt.Errorf("reading the ConfigMaps: %w", err)
+	if d.data, err = readData(folder); err != nil {
+		return nil, fmt.Errorf("reading ConfigMaps and Secrets: %w", err)
 	}
 	if d.engine, err = m.newEngine(resolver.Resolve(config), cluster.Namespaces); err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -58,6 +59,9 @@ type Options struct {
 	ClassicSidecars bool
 	// Hosts are additional host names for pods, besides those of services.
 	Hosts map[string][]netip.Addr
+	// DNS starts a server for the names of services, which pods ask as in a cluster. Without it
+	// these names are only in their /etc/hosts.
+	DNS bool
 	// Starts reports whether a pod of the manifests is started. The controller sees the
 	// others too, so they can be the endpoints of a large mesh. Nil starts all pods.
 	Starts func(*corev1.Pod) bool
@@ -95,15 +99,18 @@ type Mesh struct {
 
 	mu   sync.Mutex
 	pods map[string]*runningPod
-	// hosts are the host names of the current manifests, and data their ConfigMaps.
+	// hosts are the host names of the current manifests, and data their ConfigMaps
+	// and Secrets.
 	hosts map[string][]netip.Addr
-	data  map[string]map[string]string
+	data  map[dataKey]map[string]string
 
 	// progressing serializes calls of Options.Progress.
 	progressing sync.Mutex
 
-	end    context.CancelFunc
-	tasks  sync.WaitGroup
+	end   context.CancelFunc
+	tasks sync.WaitGroup
+	// dns is the socket of the DNS server, or nil.
+	dns    net.PacketConn
 	closed func() error
 }
 
@@ -156,10 +163,16 @@ func (m *Mesh) start(ctx context.Context) error {
 	}
 	m.progress("creating a network for %d pods", len(desired.pods))
 	m.hosts, m.data = desired.hosts, desired.data
+	var resolvConf func(*corev1.Pod) string
+	if m.options.DNS {
+		resolvConf = m.resolvConf
+	}
 	m.lab, err = lab.New(lab.Options{
 		Images:        images,
+		ResolvConf:    resolvConf,
 		Token:         m.token,
 		ConfigMap:     m.configMap,
+		Secret:        m.secret,
 		Hosts:         m.allHosts,
 		PodHosts:      m.shortHosts,
 		NodeAddresses: nodeAddresses,
@@ -168,6 +181,11 @@ func (m *Mesh) start(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	if m.options.DNS {
+		if err := m.startDNS(); err != nil {
+			return err
+		}
 	}
 	m.progress("starting the controller")
 	if err := m.StartController(ctx); err != nil {
@@ -220,6 +238,9 @@ func (m *Mesh) Close() error { return m.closed() }
 
 func (m *Mesh) close() error {
 	m.end()
+	if m.dns != nil {
+		_ = m.dns.Close()
+	}
 	m.tasks.Wait()
 	var errs []error
 	if m.lab != nil {
@@ -260,7 +281,7 @@ func (m *Mesh) configMap(namespace, name string) (map[string]string, bool) {
 	if name != "outrigger-ca" {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		data, ok := m.data[namespace+"/"+name]
+		data, ok := m.data[dataKey{"ConfigMap", namespace, name}]
 		return data, ok
 	}
 	text, err := os.ReadFile(m.bundle())
@@ -268,6 +289,14 @@ func (m *Mesh) configMap(namespace, name string) (map[string]string, bool) {
 		return nil, false
 	}
 	return map[string]string{"ca.crt": string(text)}, true
+}
+
+// secret is the lab's Options.Secret.
+func (m *Mesh) secret(namespace, name string) (map[string]string, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	data, ok := m.data[dataKey{"Secret", namespace, name}]
+	return data, ok
 }
 
 // token is the lab's Options.Token. It mints the token that the API server would issue.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 )
@@ -148,8 +149,10 @@ func (c *Commands) images(folders []string) map[string]lab.Image {
 	return images
 }
 
-// prepare gives a pod's containers their commands and files.
+// prepare gives a pod's containers their commands and files, and makes its persistent volumes
+// empty ones.
 func (c *Commands) prepare(pod *corev1.Pod) error {
+	forget(pod)
 	var unknown []string
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
@@ -183,6 +186,30 @@ func (c *Commands) prepare(pod *corev1.Pod) error {
 		return fmt.Errorf("%s", strings.Join(unknown, "\n"))
 	}
 	return nil
+}
+
+// forget replaces the claims of persistent volumes by empty volumes: also those of a StatefulSet's
+// templates, which its pods mount without having them in the manifest.
+func forget(pod *corev1.Pod) {
+	empty := corev1.VolumeSource{EmptyDir: new(corev1.EmptyDirVolumeSource)}
+	known := make(map[string]bool)
+	for i := range pod.Spec.Volumes {
+		of := &pod.Spec.Volumes[i]
+		known[of.Name] = true
+		if of.PersistentVolumeClaim != nil || of.Ephemeral != nil {
+			of.VolumeSource = empty
+		}
+	}
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			for _, mount := range containers[i].VolumeMounts {
+				if !known[mount.Name] && slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "StatefulSet" }) {
+					known[mount.Name] = true
+					pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: mount.Name, VolumeSource: empty})
+				}
+			}
+		}
+	}
 }
 
 // hides reports whether a file of this machine is missing in containers with its files.

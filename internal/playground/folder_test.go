@@ -126,6 +126,13 @@ func TestPrepare(t *testing.T) {
 	if got := commands.unused(); !cmp.Equal(got, []string{"shop/other"}) {
 		t.Errorf("without a container is %q", got)
 	}
+	set := pod()
+	set.OwnerReferences[0].Kind = "StatefulSet"
+	set.Spec.Volumes = []corev1.Volume{{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: new(corev1.PersistentVolumeClaimVolumeSource)}}}
+	set.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim"}, {Name: "template"}}
+	if err := commands.prepare(set); err != nil || len(set.Spec.Volumes) != 2 || set.Spec.Volumes[0].EmptyDir == nil || set.Spec.Volumes[0].PersistentVolumeClaim != nil || set.Spec.Volumes[1].Name != "template" {
+		t.Errorf("%v, volumes %+v", err, set.Spec.Volumes)
+	}
 	hidden := new(Commands)
 	hidden.images([]string{"/tmp/shop"})
 	for program, want := range map[string]bool{"/tmp/app": true, "/tmp/shop/app": false, "/tmp/shopping/app": true, "/usr/bin/app": false, "app": false} {

@@ -61,7 +61,7 @@ func Run(ctx context.Context, opts Options) error {
 		r.say(note)
 	}
 	mesh, err := localmesh.New(ctx, localmesh.Options{
-		Dir: opts.Dir, Manifests: manifests, Programs: opts.Programs, Strict: true,
+		Dir: opts.Dir, Manifests: manifests, Programs: opts.Programs, Strict: true, DNS: true,
 		MeshName: meshName, MeshNamespace: meshNamespace,
 		Images:  opts.Commands.images(r.folders()),
 		Prepare: opts.Commands.prepare,

@@ -274,6 +274,11 @@ func TestRun(t *testing.T) {
 		t.Errorf("a program that does not exist: %v", err)
 	}
 
+	// A program that does not read /etc/hosts asks the DNS server.
+	if got, code, err := execute(t, "client", "", "sh", "-c", "cat /etc/hosts >/tmp/hosts; : >/etc/hosts; '"+app+"' get http://web/; '"+app+"' get http://web.shop.svc/; '"+app+"' get http://elsewhere.example/; code=$?; cat /tmp/hosts >/etc/hosts; exit $code"); err != nil || code != 4 || !strings.HasPrefix(got, "200 hello200 hello") || !strings.Contains(got, "no such host") {
+		t.Errorf("with DNS the requests end with %d, %v, and get %q", code, err, got)
+	}
+
 	// Without the policy the request is denied, although the manifests are broken meanwhile.
 	if err := os.Remove(filepath.Join(dir, "allowed.yaml")); err != nil {
 		t.Fatal(err)
@@ -293,11 +298,22 @@ apiVersion: v1
 kind: Pod
 metadata: {name: ends, namespace: shop}
 spec:
-  containers: [{name: app, image: x, command: [sh, -c, "echo bye; exit 3"]}]
+  containers:
+  - name: app
+    image: x
+    command: [sh, -c, "echo bye $WORD $(cat /secret/word); exit 3"]
+    env: [{name: WORD, valueFrom: {secretKeyRef: {name: words, key: word}}}]
+    volumeMounts: [{name: words, mountPath: /secret}]
+  volumes: [{name: words, secret: {secretName: words}}]
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: words, namespace: shop}
+stringData: {word: hush}
 `)
 	until(t, "an allowed request again", answers("200 hello"))
 	until(t, "a container that ends", func() bool {
-		return strings.Contains(out.String(), "shop/ends app | bye") && strings.Contains(problems.String(), "restarting a container that has ended") && strings.Contains(problems.String(), "code=3")
+		return strings.Contains(out.String(), "shop/ends app | bye hush hush\n") && strings.Contains(problems.String(), "restarting a container that has ended") && strings.Contains(problems.String(), "code=3")
 	})
 
 	end()
