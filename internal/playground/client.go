@@ -92,7 +92,7 @@ func Execute(mesh string, c Command) (int, error) {
 	text = append(text, '\n')
 	rights := unix.UnixRights(int(c.Files[0].Fd()), int(c.Files[1].Fd()), int(c.Files[2].Fd()))
 	n, _, err := conn.WriteMsgUnix(text, rights, nil)
-	if err == nil {
+	if err == nil && n < len(text) {
 		_, err = conn.Write(text[n:])
 	}
 	if err != nil {

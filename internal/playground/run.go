@@ -151,7 +151,21 @@ func (r *runner) follow(ctx context.Context, mesh *localmesh.Mesh, applied strin
 		ctx, cancel = context.WithTimeout(ctx, r.opts.For)
 		defer cancel()
 	}
-	go r.awaitReady(ctx, mesh)
+	// A change ends what the former one still waits for, such as a pod that cannot start.
+	var task sync.WaitGroup
+	stop := func() {}
+	end := func() {
+		stop()
+		task.Wait()
+	}
+	defer end()
+	begin := func(f func(context.Context, *localmesh.Mesh)) {
+		end()
+		of, cancel := context.WithCancel(ctx)
+		stop = cancel
+		task.Go(func() { f(of, mesh) })
+	}
+	begin(r.awaitReady)
 	r.say("Run a command in a pod: outrigger lab exec " + example(mesh) + " -- COMMAND")
 	last := applied
 	for {
@@ -162,7 +176,7 @@ func (r *runner) follow(ctx context.Context, mesh *localmesh.Mesh, applied strin
 		}
 		now := r.folder.stamp()
 		if now == last && now != applied {
-			r.apply(ctx, mesh)
+			begin(r.apply)
 			applied = now
 		}
 		last = now
@@ -188,7 +202,7 @@ func (r *runner) apply(ctx context.Context, mesh *localmesh.Mesh) {
 	default:
 		r.say("The manifests have changed; the mesh uses the new ones.")
 		if !maps.Equal(before, podsOf(mesh)) {
-			go r.awaitReady(ctx, mesh)
+			r.awaitReady(ctx, mesh)
 		}
 	}
 }

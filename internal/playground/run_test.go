@@ -316,6 +316,15 @@ stringData: {word: hush}
 		return strings.Contains(out.String(), "shop/ends app | bye hush hush\n") && strings.Contains(problems.String(), "restarting a container that has ended") && strings.Contains(problems.String(), "code=3")
 	})
 
+	// A pod that never starts does not delay the manifest that mends it.
+	late := "apiVersion: v1\nkind: Pod\nmetadata: {name: late, namespace: shop}\nspec:\n" +
+		"  initContainers: [{name: first, image: x, command: [sh, -c, 'echo tried; exit 1']}]\n" +
+		"  containers: [{name: app, image: x, command: [sh, -c, 'echo here; sleep 100']}]\n"
+	write("late.yaml", late)
+	until(t, "an init container that fails", func() bool { return strings.Contains(out.String(), "shop/late first | tried") })
+	write("late.yaml", strings.ReplaceAll(late, "exit 1", "exit 0"))
+	until(t, "a pod that starts", func() bool { return strings.Contains(out.String(), "shop/late app | here") })
+
 	end()
 	if all, err := Sessions(); len(all) != 0 || err != nil {
 		t.Errorf("after its end, %v runs, %v", all, err)
