@@ -16,6 +16,7 @@ package behaviour
 
 import (
 	"errors"
+	"flag"
 	"maps"
 	"os"
 	"runtime"
@@ -84,8 +85,8 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// turns limits how many pairs are tested at once, by all tests of this process. Most rows
-// wait for a second or more, so there are more pairs than processors.
+// turns limits how many meshes are tested at once, by all tests of this process. Most rows
+// wait for a second or more, so there are more meshes than processors.
 var turns = make(chan struct{}, 2*min(runtime.GOMAXPROCS(0), 4))
 
 // Run tests every row with every pair as subtests CLIENT-to-SERVER/ROW. It skips the
@@ -124,9 +125,7 @@ func Run(t *testing.T, options Options) Result {
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	for _, p := range pairs {
-		turns <- struct{}{}
 		group.Go(func() {
-			defer func() { <-turns }()
 			t.Run(strings.ReplaceAll(p.String(), " ", "-"), func(t *testing.T) {
 				for _, class := range []string{p.Client, p.Server} {
 					if programs.Proxies[class] == "" {
@@ -145,23 +144,67 @@ func Run(t *testing.T, options Options) Result {
 	return result
 }
 
-// runPair tests all rows in a test mesh of the pair. A proxy whose process exits by itself
-// fails any row.
+// runPair tests all rows in one or two test meshes of the pair.
 func runPair(t *testing.T, programs localmesh.Programs, p Pair, options Options) (answers map[string]Answer, versions map[string]string) {
-	w := newTestMesh(t, programs, p)
-	w.later = options.Later
-	versions = w.versions(t)
-	answers = map[string]Answer{}
-	chapters := Chapters()
-	if options.Long {
-		chapters = []Chapter{{"", longRows}}
+	answers, versions = map[string]Answer{}, map[string]string{}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	defer group.Wait()
+	for _, chapters := range options.meshes() {
+		// A mesh that does not start ends the test, so it starts in the test's own goroutine.
+		w := takeTurn(t, programs, p)
+		w.later = options.Later
+		maps.Copy(versions, w.versions(t))
+		group.Go(func() {
+			defer func() { <-turns }()
+			got := w.proveAll(t, chapters, options.Rows)
+			mu.Lock()
+			defer mu.Unlock()
+			maps.Copy(answers, got)
+		})
 	}
+	group.Wait()
+	return answers, versions
+}
+
+// takeTurn starts a mesh of the pair when there is a turn for it. The caller gives the turn back.
+func takeTurn(t *testing.T, programs localmesh.Programs, p Pair) (w *testMesh) {
+	turns <- struct{}{}
+	defer func() {
+		if w == nil {
+			<-turns
+		}
+	}()
+	return newTestMesh(t, programs, p)
+}
+
+// meshes divides the chapters among meshes. When only some rows are selected, one mesh is
+// enough.
+func (o Options) meshes() [][]Chapter {
+	if o.Long {
+		return [][]Chapter{{{Rows: longRows}}}
+	}
+	chapters := Chapters()
+	if o.Rows != nil || strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
+		return [][]Chapter{chapters}
+	}
+	beside := func(c Chapter) bool { return c.beside }
+	return [][]Chapter{
+		slices.DeleteFunc(slices.Clone(chapters), beside),
+		slices.DeleteFunc(chapters, func(c Chapter) bool { return !c.beside }),
+	}
+}
+
+// proveAll tests the rows of chapters with the mesh, or only those with the names. A proxy whose
+// process exits by itself fails any row.
+func (w *testMesh) proveAll(t *testing.T, chapters []Chapter, names []string) map[string]Answer {
+	answers := map[string]Answer{}
 	for _, c := range chapters {
 		for _, r := range c.Rows {
-			if options.Rows != nil && !slices.Contains(options.Rows, r.Name) {
+			if names != nil && !slices.Contains(names, r.Name) {
 				continue
 			}
-			if !r.Needs.MetBy(p) {
+			if !r.Needs.MetBy(w.Pair) {
 				answers[r.Name] = No
 				continue
 			}
@@ -175,5 +218,5 @@ func runPair(t *testing.T, programs localmesh.Programs, p Pair, options Options)
 			}
 		}
 	}
-	return answers, versions
+	return answers
 }
