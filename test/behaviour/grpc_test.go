@@ -64,6 +64,7 @@ var grpcRows = []grpcRow{
 // TestGRPC runs the table for all pairs in which a side has no proxy, with the injector's
 // patch, the controller and the agent.
 func TestGRPC(t *testing.T) {
+	t.Parallel()
 	m := newGRPCMesh(t)
 	for _, r := range grpcRows {
 		t.Run(r.name, func(t *testing.T) { r.proves(t, m) })
