@@ -14,6 +14,7 @@ import (
 
 	// What the guide's module imports, so that its modules are there once this test is
 	// compiled, and the test runs again when one of them changes.
+	_ "github.com/outrigger-mesh/outrigger/app/lab"
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	_ "github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
