@@ -71,6 +71,7 @@ var silentCommands = map[string]string{
 	"injector":   "its log is JSON",
 	"dashboard":  "it prints its own address",
 	"demo":       "it prints the names of its own sample",
+	"lab":        "it starts the program outrigger-lab, which prints by package terminal",
 }
 
 // TestHostileText runs every command with objects, clients and proxies whose texts try to control
