@@ -2,6 +2,7 @@ package behaviour
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -70,11 +71,28 @@ func testForgery(t *testing.T, w *testMesh) {
 	go collector.Serve(listener)
 	defer collector.Close()
 	w.configure(t, "", `tracing: {enable: true, address: "`+nodeAddress+`", port: 9411, sampledFraction: "1.0"}`)
-	w.eventually(t, func() error {
-		if _, err := w.send(w.pod(t, client), request{url: cartV1}); err != nil {
-			return err
+	// All threads of the proxies must follow, and a former worker may still accept connections.
+	tries := 0
+	w.eventuallyWithin(t, time.Minute, func() error {
+		const times = 10
+		tries++
+		path := fmt.Sprintf("/cart/traced-%d-", tries)
+		for i := range times {
+			if err := w.answers(w.pod(t, client), fmt.Sprintf("http://cart-v1.shop%s%d", path, i), http.StatusOK, ""); err != nil {
+				return err
+			}
 		}
-		return spans.both("/cart")
+		var missing error
+		for until := time.Now().Add(3 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+			missing = nil
+			for i := range times {
+				missing = errors.Join(missing, spans.both(fmt.Sprint(path, i)))
+			}
+			if missing == nil {
+				return nil
+			}
+		}
+		return missing
 	})
 	w.apps[server].setRaw([]odd{rawAnswer(forgery())})
 	before := map[string]int{client: len(w.logs.of(client + "/outrigger-proxy")), server: len(w.logs.of(server + "/outrigger-proxy"))}

@@ -244,23 +244,23 @@ func (slow) close()                           {}
 
 // TestRate checks that waiting for a slow connection is a part of the latency.
 func TestRate(t *testing.T) {
-	// 100 requests in 0.1 s over connections that carry 50 in this time: the last one waits
-	// for 0.1 s, and half of them for 50 ms.
-	conns := []exchanger{slow(10 * time.Millisecond), slow(10 * time.Millisecond), slow(10 * time.Millisecond), slow(10 * time.Millisecond), slow(10 * time.Millisecond)}
-	s, err := send(t.Context(), conns, 1000, 100*time.Millisecond)
+	// 100 requests in 0.5 s over connections that carry 50 in this time: the last one waits
+	// for 0.5 s, and half of them for 0.25 s.
+	conns := []exchanger{slow(50 * time.Millisecond), slow(50 * time.Millisecond), slow(50 * time.Millisecond), slow(50 * time.Millisecond), slow(50 * time.Millisecond)}
+	s, err := send(t.Context(), conns, 200, 500*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.sent() != 100 || s.percentile(50) < 50*time.Millisecond || s.percentile(99) < 100*time.Millisecond {
-		t.Errorf("%d requests were sent with p50 %s and p99 %s, want 100 with at least 50ms and 100ms", s.sent(), s.percentile(50), s.percentile(99))
+	if s.sent() != 100 || s.percentile(50) < 250*time.Millisecond || s.percentile(99) < 500*time.Millisecond {
+		t.Errorf("%d requests were sent with p50 %s and p99 %s, want 100 with at least 250ms and 500ms", s.sent(), s.percentile(50), s.percentile(99))
 	}
 	// One connection carries 30 in the overtime.
-	s, err = send(t.Context(), conns[:1], 1000, 100*time.Millisecond)
+	s, err = send(t.Context(), conns[:1], 200, 500*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.sent() > 40 || len(s.latencies) != 100 || s.percentile(99) < 200*time.Millisecond {
-		t.Errorf("%d of %d requests were sent with p99 %s, want at most 40 of 100 with at least 200ms", s.sent(), len(s.latencies), s.percentile(99))
+	if s.sent() > 40 || len(s.latencies) != 100 || s.percentile(99) < time.Second {
+		t.Errorf("%d of %d requests were sent with p99 %s, want at most 40 of 100 with at least 1s", s.sent(), len(s.latencies), s.percentile(99))
 	}
 }
 
