@@ -182,7 +182,7 @@ var rules = []rule{
 		"it provides pods on one machine, for any mesh"},
 	{"internal/localmesh", "apis/... mesh internal/compile internal/identity internal/inject internal/inject/offline internal/injector internal/lab internal/manifest internal/meshconfig internal/source internal/source/dir internal/upgrade sidecar sidecar/driver golang.org/x/net/dns/dnsmessage golang.org/x/sync/... sigs.k8s.io/yaml " + kubernetes,
 		"it is the complete mesh on one machine: unchanged components, with a lab in place of the cluster"},
-	{"internal/playground", "apis/... internal/dashboard internal/debug internal/inject internal/lab internal/limit internal/localmesh internal/manifest internal/meshconfig internal/terminal golang.org/x/sync/... golang.org/x/sys/unix sigs.k8s.io/yaml " + kubernetes,
+	{"internal/playground", "apis/... internal/dashboard internal/debug internal/inject internal/lab internal/limit internal/localmesh internal/manifest internal/meshconfig internal/terminal sidecar/driver golang.org/x/sync/... golang.org/x/sys/unix sigs.k8s.io/yaml " + kubernetes,
 		"it shows a mesh on one machine from outside, and changes it as a user would, with manifests"},
 	{"internal/demo", "internal/lab internal/localmesh internal/playground samples",
 		"it shows the mesh from outside, and changes it as a user would, with manifests"},

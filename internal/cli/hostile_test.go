@@ -203,7 +203,7 @@ func expectHarmless(t *testing.T, text string) {
 // TestOnePrinter: text for people is written by package terminal only.
 func TestOnePrinter(t *testing.T) {
 	var files []string
-	for _, pattern := range []string{"*.go", "install/*.go", "usage/*.go", "../explain/text.go", "../inject/offline/report.go"} {
+	for _, pattern := range []string{"*.go", "install/*.go", "local/*.go", "usage/*.go", "../playground/*.go", "../explain/text.go", "../inject/offline/report.go"} {
 		some, err := filepath.Glob(pattern)
 		if err != nil || len(some) == 0 {
 			t.Fatal(pattern, err)

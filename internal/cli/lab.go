@@ -54,26 +54,30 @@ func callLab(cmd *cobra.Command, args []string) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("%s needs Linux, whose network namespaces are its pods, and this is %s; run it in a virtual machine with Linux", cmd.CommandPath(), runtime.GOOS)
 	}
-	program, err := labPath()
+	program, err := FindProgram(labProgram)
 	if err != nil {
 		return err
 	}
 	return fmt.Errorf("%s: %w", program, syscall.Exec(program, append([]string{program}, args...), os.Environ()))
 }
 
-// labPath returns the path of the lab's program.
-func labPath() (string, error) {
+// FindProgram returns the absolute path of the program with the name that is beside this program
+// or else in PATH.
+func FindProgram(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("finding this program: %w", err)
 	}
-	beside := filepath.Join(filepath.Dir(self), labProgram)
-	if _, err := os.Stat(beside); err == nil {
-		return beside, nil
+	program := filepath.Join(filepath.Dir(self), name)
+	if _, err := os.Stat(program); err == nil {
+		return program, nil
 	}
-	found, err := exec.LookPath(labProgram)
+	found, err := exec.LookPath(name)
+	if err == nil {
+		program, err = filepath.Abs(found)
+	}
 	if err != nil {
-		return "", fmt.Errorf("the program %s is neither beside %s nor in PATH; build it with 'make build'", labProgram, self)
+		return "", fmt.Errorf("the program %s is neither beside %s nor in PATH; build it with 'make build'", name, self)
 	}
-	return found, nil
+	return program, nil
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +32,7 @@ type holder struct {
 func readData(folder string) (map[dataKey]map[string]string, error) {
 	all := make(map[dataKey]map[string]string)
 	err := filepath.WalkDir(folder, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
+		if err != nil || entry.IsDir() || !manifest.IsFile(name) {
 			return err
 		}
 		text, err := os.ReadFile(name)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/internal/manifest"
 )
 
 // runningPod is a pod of the lab.
@@ -128,7 +129,7 @@ func (m *Mesh) Pods() []string {
 func (m *Mesh) file(name string) (string, error) { return fileIn(m.ManifestDir(), name) }
 
 func fileIn(folder, name string) (string, error) {
-	if !filepath.IsLocal(name) || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) || strings.HasPrefix(filepath.Base(name), ".") {
+	if !filepath.IsLocal(name) || !manifest.IsFile(name) || strings.HasPrefix(filepath.Base(name), ".") {
 		return "", fmt.Errorf("%q: the name of a manifest must end in .yaml, .yml or .json and stay in its folder", name)
 	}
 	return filepath.Join(folder, name), nil

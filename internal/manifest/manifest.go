@@ -5,10 +5,17 @@ package manifest
 import (
 	"bytes"
 	"io"
+	"path/filepath"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
+
+// IsFile reports whether a file with the name can contain manifests: it ends in .yaml, .yml or
+// .json.
+func IsFile(name string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
+}
 
 // Format is the format of a document.
 type Format int

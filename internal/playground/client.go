@@ -30,12 +30,11 @@ func Sessions() ([]Info, error) {
 	var all []Info
 	for _, file := range files {
 		info, err := askInfo(filepath.Join(dir, file))
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			_ = os.Remove(filepath.Join(dir, file))
+		if err != nil {
+			removeDead(filepath.Join(dir, file))
+			continue
 		}
-		if err == nil {
-			all = append(all, *info)
-		}
+		all = append(all, *info)
 	}
 	slices.SortFunc(all, func(a, b Info) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil

@@ -9,10 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// proxyContainer and initContainer are the containers of the mesh in pods.
-const proxyContainer, initContainer = "outrigger-proxy", "outrigger-init"
+// isOfMesh reports whether the mesh has put a container into its pod.
+func isOfMesh(container string) bool {
+	return container == driver.ProxyContainer || container == driver.InitContainer
+}
 
 // target selects containers: those of a workload, or one of them.
 type target struct{ namespace, workload, container string }
@@ -157,7 +160,7 @@ func (c *Commands) prepare(pod *corev1.Pod) error {
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			of := &containers[i]
-			if of.Name == proxyContainer || of.Name == initContainer {
+			if isOfMesh(of.Name) {
 				continue
 			}
 			for n := range c.commands {

@@ -33,9 +33,9 @@ const (
 	ownManifest = "outrigger-lab.yaml"
 )
 
-// isManifest reports whether a file has the ending of a manifest.
+// isManifest reports whether a file is one of manifests, and not hidden.
 func isManifest(name string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) && !strings.HasPrefix(filepath.Base(name), ".")
+	return manifest.IsFile(name) && !strings.HasPrefix(filepath.Base(name), ".")
 }
 
 // files returns the files of the manifests, by the names that the mesh gives them.
@@ -91,10 +91,10 @@ func (f *folder) stamp() string {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		info, err := os.Stat(files[name])
 		if err != nil {
-			fmt.Fprintln(&b, name, err)
+			b.WriteString(fmt.Sprintln(name, err))
 			continue
 		}
-		fmt.Fprintln(&b, name, info.Size(), info.ModTime().Format(time.RFC3339Nano))
+		b.WriteString(fmt.Sprintln(name, info.Size(), info.ModTime().Format(time.RFC3339Nano)))
 	}
 	return b.String()
 }

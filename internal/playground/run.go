@@ -130,7 +130,7 @@ func (r *runner) warn(format string, args ...any) {
 // printer returns a writer that shows a container's output, each line after the container's
 // name.
 func (r *runner) printer(pod, container string) io.Writer {
-	if !r.opts.Sidecars && (container == proxyContainer || container == initContainer) || strings.HasPrefix(pod, meshNamespace+"/") {
+	if !r.opts.Sidecars && isOfMesh(container) || strings.HasPrefix(pod, meshNamespace+"/") {
 		return io.Discard
 	}
 	return &Lines{Take: func(line []byte) {
@@ -230,8 +230,8 @@ func (r *runner) awaitReady(ctx context.Context, mesh *localmesh.Mesh) {
 
 // example returns a pod to name in an example.
 func example(mesh *localmesh.Mesh) string {
-	for _, name := range mesh.Pods() {
-		return name
+	if pods := mesh.Pods(); len(pods) > 0 {
+		return pods[0]
 	}
 	return "NAMESPACE/POD"
 }

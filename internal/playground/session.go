@@ -314,7 +314,7 @@ func mainContainer(pod *corev1.Pod) string {
 		return name
 	}
 	for i := range pod.Spec.Containers {
-		if name := pod.Spec.Containers[i].Name; name != proxyContainer {
+		if name := pod.Spec.Containers[i].Name; !isOfMesh(name) {
 			return name
 		}
 	}

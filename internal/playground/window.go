@@ -64,7 +64,6 @@ func (w *Window) While(ctx context.Context, f func(context.Context) error) (err 
 	group.Go(func() error { return w.serveDebug(ctx, debugging) })
 	s, err := newSession(w, Info{Name: w.Name, Dashboard: address, Debug: debugging.Addr().String()})
 	if err != nil {
-		_ = debugging.Close()
 		return err
 	}
 	group.Go(func() error { return s.serve(ctx) })

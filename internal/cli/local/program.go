@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
@@ -60,20 +61,9 @@ func findProgram(given, name, flag string) (string, error) {
 		err := named(&given, flag)
 		return given, err
 	}
-	self, err := os.Executable()
+	program, err := cli.FindProgram(name)
 	if err != nil {
-		return "", fmt.Errorf("finding this program: %w", err)
-	}
-	program := filepath.Join(filepath.Dir(self), name)
-	if _, err := os.Stat(program); err == nil {
-		return program, nil
-	}
-	found, err := exec.LookPath(name)
-	if err == nil {
-		program, err = filepath.Abs(found)
-	}
-	if err != nil {
-		return "", fmt.Errorf("the program %s is neither beside %s nor in PATH; build it with 'make build', or name it with --%s", name, self, flag)
+		return "", fmt.Errorf("%w, or name it with --%s", err, flag)
 	}
 	return program, nil
 }

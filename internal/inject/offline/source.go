@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/outrigger-mesh/outrigger/internal/manifest"
 )
 
 // MaxFileSize bounds a file, in bytes.
@@ -30,9 +32,6 @@ type Source struct {
 
 // ErrStdinTwice is returned if "-" is given to Read more than once.
 var ErrStdinTwice = errors.New("standard input (-) can be read only once")
-
-// extensions of the files that are read from a folder.
-var extensions = []string{".yaml", ".yml", ".json"}
 
 // Read reads files, folders and, for "-", standard input, in the order given. From a
 // folder it reads all .yaml, .yml and .json files at any depth, sorted by path.
@@ -77,7 +76,7 @@ func readFolder(folder string) ([]Source, error) {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() || !slices.Contains(extensions, filepath.Ext(path)) {
+		if entry.IsDir() || !manifest.IsFile(path) {
 			return nil
 		}
 		// Links are followed; pipes and devices are skipped.

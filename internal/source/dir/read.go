@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/outrigger-mesh/outrigger/internal/manifest"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -157,7 +158,7 @@ func (r *reader) list(path string) ([]string, error) {
 		case entry.IsDir():
 			r.folders = append(r.folders, name)
 			return nil
-		case !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
+		case !manifest.IsFile(name):
 			return nil
 		}
 		// Follow links, but skip pipes and devices.

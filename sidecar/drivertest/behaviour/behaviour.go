@@ -39,7 +39,7 @@ type Options struct {
 	// registered. Empty means Outrigger's own program, with the drivers of
 	// drivers/standard.
 	Program string
-	// Pairs are tested in this order; nil means all pairs of the classes whose proxy is on
+	// Pairs are tested, several at once; nil means all pairs of the classes whose proxy is on
 	// this machine. Pairs with a missing proxy are skipped.
 	Pairs []Pair
 	// Rows are the names of the rows to test; nil means all.
@@ -152,9 +152,9 @@ func runPair(t *testing.T, programs localmesh.Programs, p Pair, options Options)
 	defer group.Wait()
 	for _, chapters := range options.meshes() {
 		// A mesh that does not start ends the test, so it starts in the test's own goroutine.
-		w := takeTurn(t, programs, p)
+		w, found := takeTurn(t, programs, p)
 		w.later = options.Later
-		maps.Copy(versions, w.versions(t))
+		maps.Copy(versions, found)
 		group.Go(func() {
 			defer func() { <-turns }()
 			got := w.proveAll(t, chapters, options.Rows)
@@ -167,15 +167,20 @@ func runPair(t *testing.T, programs localmesh.Programs, p Pair, options Options)
 	return answers, versions
 }
 
-// takeTurn starts a mesh of the pair when there is a turn for it. The caller gives the turn back.
-func takeTurn(t *testing.T, programs localmesh.Programs, p Pair) (w *testMesh) {
+// takeTurn starts a mesh of the pair when there is a turn for it, and returns it with the
+// versions of its proxies. The caller gives the turn back, unless this ends the test.
+func takeTurn(t *testing.T, programs localmesh.Programs, p Pair) (w *testMesh, versions map[string]string) {
 	turns <- struct{}{}
+	started := false
 	defer func() {
-		if w == nil {
+		if !started {
 			<-turns
 		}
 	}()
-	return newTestMesh(t, programs, p)
+	w = newTestMesh(t, programs, p)
+	versions = w.versions(t)
+	started = true
+	return w, versions
 }
 
 // meshes divides the chapters among meshes. When only some rows are selected, one mesh is
