@@ -69,3 +69,38 @@ func TestAnswerDNS(t *testing.T) {
 		}
 	}
 }
+
+// FuzzAnswerDNS sends the DNS server what any pod may send: an answer fits into the shortest
+// packet, can be read, and is one to the question.
+func FuzzAnswerDNS(f *testing.F) {
+	const known = "web.shop.svc.cluster.local."
+	hosts := map[string][]netip.Addr{strings.TrimSuffix(known, "."): {netip.MustParseAddr("198.18.0.7"), netip.MustParseAddr("2001:db8::7")}}
+	for _, kind := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA, dnsmessage.TypeALL} {
+		question := dnsmessage.Message{
+			Header:    dnsmessage.Header{ID: 7},
+			Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(known), Type: kind, Class: dnsmessage.ClassINET}},
+		}
+		packed, err := question.Pack()
+		if err != nil {
+			f.Fatal(err)
+		}
+		for length := range len(packed) + 1 {
+			f.Add(packed[:length])
+		}
+	}
+	f.Fuzz(func(t *testing.T, question []byte) {
+		packed := answerDNS(question, hosts)
+		if packed == nil {
+			return
+		}
+		var answer dnsmessage.Message
+		if err := answer.Unpack(packed); err != nil || len(packed) > maxDNS {
+			t.Fatalf("an answer of %d bytes: %v", len(packed), err)
+		}
+		var asked dnsmessage.Parser
+		header, err := asked.Start(question)
+		if err != nil || header.ID != answer.ID || !answer.Response || len(answer.Questions) != 1 {
+			t.Errorf("%+v is the answer to %+v, %v", answer.Header, header, err)
+		}
+	})
+}
