@@ -89,6 +89,9 @@ const (
 	FeatureExternalAuthorization Feature = "ExternalAuthorization"
 	// FeatureForwardedFor tells applications the address of the caller.
 	FeatureForwardedFor Feature = "ForwardedFor"
+	// FeatureProxyProtocol begins connections to the application with a header of the PROXY
+	// protocol (InboundPort's ProxyProtocol).
+	FeatureProxyProtocol Feature = "ProxyProtocol"
 	// FeatureAudit counts what access rules would refuse, without enforcing them (Access's
 	// Audit). A proxy without it ignores the audit.
 	FeatureAudit Feature = "Audit"
@@ -136,7 +139,7 @@ func Features() []Feature {
 		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureSessionPersistence, FeatureServerNames,
 		FeatureRetries, FeatureRetryCodes, FeatureRetryBackoff, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
-		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureForwardedFor, FeatureAudit, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP, FeatureOnDemand,
+		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureForwardedFor, FeatureProxyProtocol, FeatureAudit, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP, FeatureOnDemand,
 		FeatureOpenConnections, FeatureAccessLogs, FeatureAccessLogSampling, FeatureZipkinTracing, FeatureOTLPTracing, FeaturePlaintextMesh,
 	}
 }

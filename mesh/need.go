@@ -198,7 +198,7 @@ func (p *InboundPort) Needs() []Feature {
 	var n needs
 	n.add(p.Protocol.Needs()...)
 	n.add(p.Limits.Needs()...)
-	n.addIf(map[Feature]bool{FeatureAudit: p.Access.Audit})
+	n.addIf(map[Feature]bool{FeatureAudit: p.Access.Audit, FeatureProxyProtocol: p.ProxyProtocol})
 	for _, rule := range p.Access.Rules {
 		for _, match := range rule.Requests {
 			n.add(match.Needs()...)

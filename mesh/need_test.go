@@ -86,6 +86,7 @@ func TestViewNeeds(t *testing.T) {
 		{"a port", taken(mesh.InboundPort{Protocol: mesh.HTTP2, Limits: mesh.RateLimits{Connections: &mesh.TokenBucket{}, Requests: &mesh.RequestLimit{}}}), []mesh.Feature{
 			mesh.FeatureHTTP2, mesh.FeatureHTTP2Resets, mesh.FeatureConnectionRateLimits, mesh.FeatureRequestRateLimits,
 		}},
+		{"the PROXY protocol", taken(mesh.InboundPort{ProxyProtocol: true}), []mesh.Feature{mesh.FeatureProxyProtocol}},
 		{"a limit by path", taken(mesh.InboundPort{Limits: mesh.RateLimits{Routes: []mesh.RouteLimit{{}}}}), []mesh.Feature{mesh.FeatureRequestRateLimits}},
 		{"a rule", taken(mesh.InboundPort{Access: mesh.Access{Rules: []mesh.Permission{{Requests: []mesh.HTTPMatch{{}, header}}}}}), []mesh.Feature{mesh.FeatureHeaderMatches}},
 		{"a way in", taken(mesh.InboundPort{Ingress: []mesh.Ingress{{Requests: []mesh.HTTPMatch{{}}}}}), []mesh.Feature{mesh.FeatureIngress}},

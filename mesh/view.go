@@ -298,6 +298,9 @@ type InboundPort struct {
 	// Ingress has the traffic allowed from outside the mesh.
 	Ingress []Ingress  `json:"ingress,omitempty"`
 	Limits  RateLimits `json:"limits,omitzero"`
+	// ProxyProtocol begins each connection to the application with a header of the PROXY
+	// protocol, version 2, that contains the addresses of the connection that it serves.
+	ProxyProtocol bool `json:"proxyProtocol,omitempty"`
 }
 
 // Access says which mesh peers may call. The zero Access denies everything.

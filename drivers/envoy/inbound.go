@@ -10,6 +10,8 @@ import (
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	directv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/direct_response/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/proxy_protocol/v3"
+	rawbufferv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -26,6 +28,8 @@ const (
 	appHTTPCluster  = "inbound"
 	appHTTP2Cluster = "inbound-http2"
 	appTCPCluster   = "inbound-tcp"
+	// proxied is appended for the ports that get a header of the PROXY protocol.
+	proxied = "-proxied"
 )
 
 // helloTimeout is how long to wait for a ClientHello where plaintext TCP is accepted too: after
@@ -51,8 +55,13 @@ func (t *Translator) inbound(proxy *mesh.Proxy, settings *mesh.Settings, inbound
 			b.port(&inbound.Ports[i])
 		}
 	}
+	b.proxied = ""
 	b.others(inbound.Others)
-	return slices.Concat(b.resources, appClusters, []*Resource{b.listener(inbound)})
+	clusters := appClusters
+	if slices.ContainsFunc(inbound.Ports, func(p mesh.InboundPort) bool { return p.ProxyProtocol }) {
+		clusters = slices.Concat(appClusters, proxiedClusters)
+	}
+	return slices.Concat(b.resources, clusters, []*Resource{b.listener(inbound)})
 }
 
 func (b *inboundBuilder) listener(inbound *mesh.Inbound) *Resource {
@@ -109,16 +118,36 @@ func serverFirstPorts(ports []mesh.InboundPort) []uint16 {
 
 // appClusters connect from source addresses that are exempt from redirection.
 var appClusters = []*Resource{
-	appCluster(appHTTPCluster, mesh.HTTP),
-	appCluster(appHTTP2Cluster, mesh.HTTP2),
-	appCluster(appTCPCluster, mesh.TCP),
+	appCluster(appHTTPCluster, mesh.HTTP, nil),
+	appCluster(appHTTP2Cluster, mesh.HTTP2, nil),
+	appCluster(appTCPCluster, mesh.TCP, nil),
 }
 
-func appCluster(name string, protocol mesh.Protocol) *Resource {
+// proxiedClusters are for applications that get a header of the PROXY protocol. Envoy shares
+// none of their connections between callers.
+var proxiedClusters = []*Resource{
+	appCluster(appHTTPCluster+proxied, mesh.HTTP, proxyProtocol),
+	appCluster(appHTTP2Cluster+proxied, mesh.HTTP2, proxyProtocol),
+	appCluster(appTCPCluster+proxied, mesh.TCP, proxyProtocol),
+}
+
+var proxyProtocol = &corev3.TransportSocket{
+	Name: "envoy.transport_sockets.upstream_proxy_protocol",
+	ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(&proxyprotocolv3.ProxyProtocolUpstreamTransport{
+		Config: &corev3.ProxyProtocolConfig{Version: corev3.ProxyProtocolConfig_V2},
+		TransportSocket: &corev3.TransportSocket{
+			Name:       "envoy.transport_sockets.raw_buffer",
+			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(&rawbufferv3.RawBuffer{})},
+		},
+	})},
+}
+
+func appCluster(name string, protocol mesh.Protocol, socket *corev3.TransportSocket) *Resource {
 	policy := mesh.UpstreamPolicy{}
 	return newResource(clusterType, name, clusterDefaults, protocolOptions(protocol, policy, nil), policyCluster(name, protocol, policy), &clusterv3.Cluster{
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
 		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
+		TransportSocket:      socket,
 		UpstreamBindConfig: &corev3.BindConfig{
 			SourceAddress: socketAddress("127.0.0.6", 0).GetSocketAddress(),
 			ExtraSourceAddresses: []*corev3.ExtraSourceAddress{

@@ -27,6 +27,8 @@ type inboundBuilder struct {
 	settings *mesh.Settings
 	// takesPlaintext is set if connections without mesh TLS may come from anywhere.
 	takesPlaintext bool
+	// proxied is the end of the names of clusters for the current port.
+	proxied string
 
 	chains    []*listenerv3.FilterChain
 	resources []*Resource
@@ -38,6 +40,10 @@ type inboundBuilder struct {
 // or secrets, so that changed rules do not disturb connections.
 func (b *inboundBuilder) port(p *mesh.InboundPort) {
 	b.resources = append(b.resources, limitOf(p.Limits.Connections, portName(p.Port)))
+	b.proxied = ""
+	if p.ProxyProtocol {
+		b.proxied = proxied
+	}
 	if p.Protocol.IsHTTP() {
 		b.httpPort(p)
 	} else {
@@ -203,7 +209,7 @@ func (b *inboundBuilder) tcp(name string, match *listenerv3.FilterChainMatch, so
 	}
 	proxy := tcpDefaults(accessLogs(b.settings, record))
 	proxy.StatPrefix = name
-	proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: appTCPCluster}
+	proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: appTCPCluster + b.proxied}
 	if socket != nil {
 		// Connect to the application only after verifying the client.
 		proxy.UpstreamConnectMode = tcpv3.UpstreamConnectMode_ON_DOWNSTREAM_TLS_HANDSHAKE
@@ -226,6 +232,9 @@ func inboundRoutes(name string, p *mesh.InboundPort, allowed, shadow policies) *
 	cluster := appHTTPCluster
 	if p.Protocol != mesh.HTTP {
 		cluster = appHTTP2Cluster
+	}
+	if p.ProxyProtocol {
+		cluster += proxied
 	}
 	action := forward(0)
 	action.ClusterSpecifier, action.RetryPolicy = &routev3.RouteAction_Cluster{Cluster: cluster}, unanswered

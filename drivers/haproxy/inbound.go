@@ -2,6 +2,7 @@ package haproxy
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/drivers/haproxy/syntax"
@@ -42,6 +43,11 @@ func (d *document) addInbound() {
 	if permissive {
 		d.Entry.open(in.Others, mesh.TCP, unnamed)
 	}
+}
+
+// Proxied returns the ports whose application gets a header of the PROXY protocol.
+func (d *document) Proxied() []mesh.InboundPort {
+	return slices.DeleteFunc(slices.Clone(d.View.Inbound.Ports), func(p mesh.InboundPort) bool { return !p.ProxyProtocol })
 }
 
 // open adds the rule for everyone, if there is one.

@@ -9,7 +9,8 @@ var _ driver.Featurer = Driver{}
 
 // missing are the features that Pipy does not support, and why.
 var missing = map[mesh.Feature]string{
-	mesh.FeatureTLSCurves: "Pipy has no option for them, and reads those in OpenSSL's configuration only when its process starts",
+	mesh.FeatureProxyProtocol: "the scripts do not send the header; the application gets its connections without one",
+	mesh.FeatureTLSCurves:     "Pipy has no option for them, and reads those in OpenSSL's configuration only when its process starts",
 }
 
 // Features returns the features that Pipy supports with these scripts.

@@ -277,6 +277,7 @@ var meanings = map[mesh.Feature]string{
 	mesh.FeatureRequestRateLimits:     "limits for the rate of requests, also by path",
 	mesh.FeatureExternalAuthorization: "the user's own service authorizes each request",
 	mesh.FeatureForwardedFor:          "applications get the caller's address in a header",
+	mesh.FeatureProxyProtocol:         "applications get the caller's address by the PROXY protocol",
 	mesh.FeatureAudit:                 "what policies would refuse is counted before they are enforced",
 	mesh.FeatureIngress:               "plaintext from outside the mesh, by source address",
 	mesh.FeatureIngressTLS:            "TLS from outside the mesh, by certificate",

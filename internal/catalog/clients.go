@@ -99,6 +99,7 @@ func (j *join) inspectOutboundServices(r *graph.Reader, services fact.Services, 
 func (j *join) inspectWorkload(r *graph.Reader, w *fact.Workload, f *fault) {
 	if !w.Ended {
 		j.inspectOutboundServices(r, w.OutboundServices, f)
+		j.inspectProxyProtocol(r, w, f)
 	}
 }
 

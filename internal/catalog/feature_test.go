@@ -147,6 +147,9 @@ func TestLackedFeatures(t *testing.T) {
 		{"a timeout of all connections", list(settings(permissive, func(s *mesh.Settings) { s.ConnectTimeout = time.Second })), []string{"MeshConfig osm/config spec.traffic.connectTimeout old ConnectTimeouts"}},
 		{"moving in, of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.InboundTLS = mesh.Permissive })), []string{"Namespace shop metadata.annotations[openservicemesh.io/inbound-tls-mode] old PermissiveTLS"}},
 		{"moving in, of another namespace", list(namespace("bank", func(n *fact.Namespace) { n.InboundTLS = mesh.Permissive })), nil},
+		{"the PROXY protocol", list(pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *fact.Workload) {
+			w.ProxyProtocol, w.Ports = []uint16{3306}, []fact.WorkloadPort{{Number: 3306}}
+		})), []string{"Pod shop/old-1 metadata.annotations[openservicemesh.io/proxy-protocol-port-list] old ProxyProtocol"}},
 		{"moving in, of its pod", list(pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *fact.Workload) { w.InboundTLS = mesh.Permissive })), []string{"Pod shop/old-1 metadata.annotations[openservicemesh.io/inbound-tls-mode] old PermissiveTLS"}},
 		{"access logs of errors", list(settings(permissive, func(s *mesh.Settings) { s.AccessLog = mesh.AccessLog{Enabled: true} })), []string{"MeshConfig osm/config spec.observability.accessLog old AccessLogSampling"}},
 		{"access logs of errors, of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.AccessLog = &mesh.AccessLog{Enabled: true} })), []string{"Namespace shop metadata.annotations[openservicemesh.io/access-log] old AccessLogSampling"}},

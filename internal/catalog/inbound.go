@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,6 +20,27 @@ type inboundKey struct {
 	tls     mesh.TLSMode
 	// targets are sorted by port. The zero Handle is the empty list.
 	targets unique.Handle[targets]
+	// proxied are the ports with the PROXY protocol.
+	proxied portSet
+}
+
+// portSet is a comparable list of ports, two bytes for each.
+type portSet string
+
+func newPortSet(ports []uint16) portSet {
+	var packed []byte
+	for _, port := range ports {
+		packed = binary.BigEndian.AppendUint16(packed, port)
+	}
+	return portSet(packed)
+}
+
+func (s portSet) list() []uint16 {
+	var ports []uint16
+	for packed := []byte(s); len(packed) > 0; packed = packed[2:] {
+		ports = append(ports, binary.BigEndian.Uint16(packed))
+	}
+	return ports
 }
 
 // targets is a comparable linked list.
@@ -40,7 +62,7 @@ func compareIdentity(a, b mesh.Identity) int {
 // inbound returns the Inbound of a workload.
 func (j *join) inbound(r *graph.Reader, workload mesh.Name) *mesh.Inbound {
 	w, _ := j.workloads.Get(r, workload)
-	key := inboundKey{account: accountOf(w), tls: j.tlsMode(r, w)}
+	key := inboundKey{account: accountOf(w), tls: j.tlsMode(r, w), proxied: newPortSet(w.ProxyProtocol)}
 	for _, t := range slices.Backward(j.targets(r, w)) {
 		key.targets = unique.Make(targets{t, key.targets})
 	}
@@ -98,8 +120,14 @@ func (j *join) makeInbound(r *graph.Reader, key inboundKey) *mesh.Inbound {
 	if j.usesRules(r, key.account) {
 		made.Ports = j.tcpPorts(r, key.account, made.Ports)
 	}
+	proxied := key.proxied.list()
+	for _, port := range proxied {
+		made.Ports = withPort(made.Ports, port)
+	}
+	slices.SortFunc(made.Ports, func(a, b mesh.InboundPort) int { return cmp.Compare(a.Port, b.Port) })
 	for i := range made.Ports {
 		p := &made.Ports[i]
+		p.ProxyProtocol = slices.Contains(proxied, p.Port)
 		p.Access = j.access(r, key.account, p.Port, p.Protocol)
 	}
 	return mesh.Seal(made)
@@ -114,14 +142,19 @@ func (j *join) tcpPorts(r *graph.Reader, account fact.ServiceAccount, ports []me
 	for _, g := range j.grants.Get(r, account).List {
 		for _, match := range g.TCP {
 			for _, port := range match.Ports {
-				if !slices.ContainsFunc(ports, func(p mesh.InboundPort) bool { return p.Port == port }) {
-					ports = append(ports, mesh.InboundPort{Port: port, Protocol: mesh.TCP})
-				}
+				ports = withPort(ports, port)
 			}
 		}
 	}
-	slices.SortFunc(ports, func(a, b mesh.InboundPort) int { return cmp.Compare(a.Port, b.Port) })
 	return ports
+}
+
+// withPort adds a port unless it is there.
+func withPort(ports []mesh.InboundPort, port uint16) []mesh.InboundPort {
+	if slices.ContainsFunc(ports, func(p mesh.InboundPort) bool { return p.Port == port }) {
+		return ports
+	}
+	return append(ports, mesh.InboundPort{Port: port, Protocol: mesh.TCP})
 }
 
 // ingressOf returns the traffic from outside the mesh that rules allow to a target.

@@ -76,7 +76,7 @@ func (j *join) inspects(stated fact.Fact) bool {
 	case nil:
 		return false
 	case *fact.Workload:
-		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil || content.OutboundServices != nil
+		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil || content.OutboundServices != nil || content.ProxyProtocol != nil
 	case *fact.Namespace:
 		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil || content.OutboundServices != nil || content.Audit
 	}

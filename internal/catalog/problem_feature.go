@@ -121,6 +121,7 @@ func (j *join) checkWorkloadFeatures(r *graph.Reader, w *fact.Workload, f *fault
 	if w.InboundTLS == mesh.Permissive {
 		j.reportLacking(f, fieldInboundTLS, j.encrypted(r, own), mesh.FeaturePermissiveTLS)
 	}
+	j.checkProxyProtocol(w, own, f)
 	if w.AccessLog != nil && w.AccessLog.IsSampled() {
 		j.reportLacking(f, fieldAccessLog, own, mesh.FeatureAccessLogSampling)
 	}

@@ -67,6 +67,9 @@ type Workload struct {
 	Zone string `json:"zone,omitempty"`
 	// InboundTLS is the pod's own mode. If empty, the namespace's mode applies.
 	InboundTLS mesh.TLSMode `json:"inboundTLS,omitempty"`
+	// ProxyProtocol are the ports whose application gets a header of the PROXY protocol,
+	// sorted.
+	ProxyProtocol []uint16 `json:"proxyProtocol,omitempty"`
 	// AccessLog is the pod's own. If nil, the namespace's applies.
 	AccessLog *mesh.AccessLog `json:"accessLog,omitempty"`
 	// OutboundServices are the pod's own. If nil, the namespace's apply.

@@ -24,6 +24,10 @@ func TestWorkload(t *testing.T) {
 			meta: `, uid: u1, labels: {topology.kubernetes.io/zone: z1}, annotations: {class: pipy, openservicemesh.io/inbound-tls-mode: Permissive}`,
 		},
 		{
+			row:  row{"ports with the PROXY protocol", `{}`, `{"uid":"","serviceAccount":"default","proxyProtocol":[80,3306]}`, []string{"Invalid metadata.annotations[openservicemesh.io/proxy-protocol-port-list]", "Invalid metadata.annotations[openservicemesh.io/proxy-protocol-port-list]", "Invalid metadata.annotations[openservicemesh.io/proxy-protocol-port-list]"}},
+			meta: `, annotations: {openservicemesh.io/proxy-protocol-port-list: "3306, 80,3306,0,80-90,70000"}`,
+		},
+		{
 			row:  row{"a mode that is none is the strict one", `{}`, `{"uid":"","serviceAccount":"default","inboundTLS":"Strict"}`, []string{"Invalid metadata.annotations[openservicemesh.io/inbound-tls-mode]"}},
 			meta: `, annotations: {openservicemesh.io/inbound-tls-mode: permissive}`,
 		},

@@ -13,6 +13,10 @@ const (
 	// pod, or the namespace's pods, accept traffic without mesh TLS.
 	InboundTLSAnnotation = "openservicemesh.io/inbound-tls-mode"
 
+	// ProxyProtocolAnnotation, on a pod, has the ports whose application gets the caller's
+	// address by the PROXY protocol.
+	ProxyProtocolAnnotation = "openservicemesh.io/proxy-protocol-port-list"
+
 	// AccessModeAnnotation, on a namespace or a TrafficTarget, is Audit: count what the
 	// policies would refuse, before they are enforced.
 	AccessModeAnnotation = "openservicemesh.io/access-mode"

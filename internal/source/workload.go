@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -28,6 +29,7 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Digester {
 		Ports:          n.workloadPorts(pod),
 		Zone:           pod.Labels[corev1.LabelTopologyZone],
 		InboundTLS:     n.inboundTLS(pod.Annotations),
+		ProxyProtocol:  n.proxyProtocol(pod.Annotations),
 		AccessLog:      n.accessLogOf(pod.Annotations),
 
 		OutboundServices: n.outboundServices(pod.Namespace, pod.Annotations),
@@ -46,6 +48,33 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Digester {
 		w.Addresses = podAddresses(&pod.Status)
 	}
 	return mesh.Seal(w)
+}
+
+// maxProxyProtocol limits the ports of one pod, each of which has rules of its own in the proxy.
+const maxProxyProtocol = 100
+
+// proxyProtocol returns the ports of the annotation, without those that are invalid.
+func (n *notes) proxyProtocol(annotations map[string]string) []uint16 {
+	text, isSet := annotations[ProxyProtocolAnnotation]
+	if !isSet {
+		return nil
+	}
+	const path = "metadata.annotations[" + ProxyProtocolAnnotation + "]"
+	var ports []uint16
+	for item := range strings.SplitSeq(text, ",") {
+		item = strings.TrimSpace(item)
+		number, err := strconv.ParseUint(item, 10, 16)
+		switch {
+		case err != nil || number == 0:
+			n.add(ReasonInvalid, path, "%q is not a port and is ignored; list numbers from 1 to %d, such as \"3306,5432\"", item, maxPort)
+		case len(ports) == maxProxyProtocol:
+			n.add(ReasonInvalid, path, "only the first %d ports are used", maxProxyProtocol)
+			return sortedSet(ports, cmp.Compare[uint16])
+		default:
+			ports = append(ports, uint16(number))
+		}
+	}
+	return sortedSet(ports, cmp.Compare[uint16])
 }
 
 // OwnerOf returns the object that users know a pod by: its controller or, if that is the

@@ -303,6 +303,8 @@ func limitVariants() []variant {
 	bucket := mesh.TokenBucket{Tokens: 31, Burst: 5, Interval: time.Second}
 	return []variant{
 		{feature: mesh.FeatureConnectionRateLimits, asks: func(d *draft) { d.sql().Limits.Connections = &bucket }},
+		{feature: mesh.FeatureProxyProtocol, name: "TCP", asks: func(d *draft) { d.sql().ProxyProtocol = true }},
+		{feature: mesh.FeatureProxyProtocol, name: "HTTP", asks: func(d *draft) { d.web().ProxyProtocol = true }},
 		{feature: mesh.FeatureRequestRateLimits, name: "all requests", asks: func(d *draft) {
 			d.web().Limits.Requests = &mesh.RequestLimit{TokenBucket: bucket, Status: 503, AddHeaders: []mesh.Header{{Name: "retry-after", Value: "1"}}}
 		}},
