@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -132,6 +133,57 @@ func TestStop(t *testing.T) {
 	}
 	if p.Container("app").PID() != 0 {
 		t.Error("the app still runs")
+	}
+}
+
+// TestHookOfThisProgram stops a pod whose application runs in this program. Its hook is done
+// with any answer, and cut off when the grace period ends.
+func TestHookOfThisProgram(t *testing.T) {
+	warnings := make(chan string, 10)
+	log := writer(func(p []byte) { warnings <- string(p) })
+	l := newLab(t, lab.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+	for path, tt := range map[string]struct {
+		grace   int64
+		warning string
+	}{
+		"/refuse": {30, ""},
+		"/hang":   {1, "deadline exceeded"},
+	} {
+		app := corev1.Container{Name: "app", Image: "in-the-test"}
+		app.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: probe(path, 80).HTTPGet}}
+		pod := newPod("program", 2, app)
+		pod.Spec.TerminationGracePeriodSeconds = &tt.grace
+		p := startPod(t, l, pod)
+		listener, err := p.Listen(t.Context(), "tcp", "0.0.0.0:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		called := make(chan string, 1)
+		s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			called <- r.URL.Path
+			if r.URL.Path == "/hang" {
+				<-r.Context().Done()
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})}
+		go s.Serve(listener)
+		if err := p.Stop(deadline(t)); err != nil {
+			t.Error(err)
+		}
+		s.Close()
+		select {
+		case <-called:
+		default:
+			t.Errorf("the hook %s is not called", path)
+		}
+		warning := ""
+		select {
+		case warning = <-warnings:
+		default:
+		}
+		if (warning == "") != (tt.warning == "") || !strings.Contains(warning, tt.warning) {
+			t.Errorf("the hook %s leads to the warning %q, want %q", path, warning, tt.warning)
+		}
 	}
 }
 

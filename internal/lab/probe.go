@@ -213,7 +213,7 @@ func (c *Container) get(ctx context.Context, get *corev1.HTTPGetAction) error {
 		return err
 	}
 	if response.StatusCode < 200 || response.StatusCode >= 400 {
-		return fmt.Errorf("GET %s: %s: %s", target, response.Status, strings.TrimSpace(string(body)))
+		return fmt.Errorf("GET %s: %w: %s", target, failedStatus(response.Status), strings.TrimSpace(string(body)))
 	}
 	return nil
 }
@@ -231,11 +231,15 @@ func (c *Container) postStart(ctx context.Context, i *instance) error {
 	return c.wrap("the postStart hook of", fmt.Errorf("%w; of the container: %s", err, c.output.last()))
 }
 
-func (c *Container) preStop(ctx context.Context) error {
+// preStop runs the hook of a container that is about to end, which it does even if the hook
+// fails.
+func (c *Container) preStop(ctx context.Context) {
 	if c.spec.Lifecycle == nil || c.spec.Lifecycle.PreStop == nil {
-		return nil
+		return
 	}
-	return c.hook(ctx, c.spec.Lifecycle.PreStop)
+	if err := c.hook(ctx, c.spec.Lifecycle.PreStop); err != nil {
+		c.pod.lab.log.Warn("a hook failed", "pod", c.pod.Name(), "container", c.name, "error", err)
+	}
 }
 
 func (c *Container) hook(ctx context.Context, hook *corev1.LifecycleHandler) error {
@@ -245,5 +249,15 @@ func (c *Container) hook(ctx context.Context, hook *corev1.LifecycleHandler) err
 		}
 		return nil
 	}
-	return c.handle(ctx, hook.HTTPGet, hook.TCPSocket, hook.Exec)
+	err := c.handle(ctx, hook.HTTPGet, hook.TCPSocket, hook.Exec)
+	if _, answered := errors.AsType[failedStatus](err); answered {
+		// For a kubelet any answer to a hook means that it is done.
+		return nil
+	}
+	return err
 }
+
+// failedStatus is an HTTP status that fails a probe.
+type failedStatus string
+
+func (s failedStatus) Error() string { return string(s) }

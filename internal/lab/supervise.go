@@ -223,20 +223,22 @@ func (c *Container) terminate(ctx context.Context, deadline time.Time) error {
 	c.stopping = true
 	i := c.instance
 	c.mu.Unlock()
-	if i == nil {
-		return nil
-	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	if i == nil {
+		if !c.started {
+			// An application in this program runs, but gets no signals.
+			c.preStop(ctx)
+		}
+		return nil
+	}
 	select {
 	case <-i.done:
 		return nil
 	default:
 	}
 	if ctx.Err() == nil {
-		if err := c.preStop(ctx); err != nil {
-			c.pod.lab.log.Warn("a hook failed", "pod", c.pod.Name(), "container", c.name, "error", err)
-		}
+		c.preStop(ctx)
 		_ = i.signal(syscall.SIGTERM)
 	}
 	select {
