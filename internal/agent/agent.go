@@ -15,6 +15,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -43,7 +44,7 @@ type program struct {
 	stdout, stderr io.Writer
 	env            func(string) (string, bool)
 	rules          Rules
-	timings        timings
+	timings        kit.Timings
 }
 
 // command is one of the program's commands.
@@ -71,7 +72,7 @@ type Rules struct {
 // Main executes the command line, given without the program's name, and returns the exit
 // code.
 func Main(args []string, rules Rules) int {
-	p := &program{stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv, rules: rules, timings: defaultTimings}
+	p := &program{stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv, rules: rules, timings: kit.DefaultTimings}
 	return p.main(args)
 }
 

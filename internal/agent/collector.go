@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/protofield"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -91,7 +92,7 @@ func newSpanSender(c agentspec.Collector) (spanSender, error) {
 		return &zipkin{c, &http.Client{Transport: &http.Transport{}}}, nil
 	case "otlp":
 		conn, err := grpc.NewClient("dns:///"+c.Address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
-			grpc.WithDisableServiceConfig(), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
+			grpc.WithDisableServiceConfig(), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(kit.RawCodec{})))
 		if err != nil {
 			return nil, err
 		}
@@ -180,10 +181,10 @@ const spanError = 2
 func (o *otlp) send(ctx context.Context, spans []*finishedSpan) error {
 	var scope []byte
 	for _, s := range spans {
-		scope = field(scope, 2, o.span(s))
+		scope = kit.AppendField(scope, 2, o.span(s))
 	}
-	resource := field(nil, 1, attribute("service.name", o.collector.Service))
-	request := field(nil, 1, field(field(nil, 1, resource), 2, scope))
+	resource := kit.AppendField(nil, 1, attribute("service.name", o.collector.Service))
+	request := kit.AppendField(nil, 1, kit.AppendField(kit.AppendField(nil, 1, resource), 2, scope))
 	var answer []byte
 	if err := o.conn.Invoke(ctx, otlpExport, &request, &answer); err != nil {
 		return err
@@ -213,27 +214,27 @@ func rejection(answer []byte) error {
 func (o *otlp) span(s *finishedSpan) []byte {
 	trace, _ := hex.DecodeString(strings.Repeat("0", 32-len(s.TraceID)) + s.TraceID)
 	id, _ := hex.DecodeString(s.ID)
-	b := field(field(nil, 1, trace), 2, id)
+	b := kit.AppendField(kit.AppendField(nil, 1, trace), 2, id)
 	if parent, _ := hex.DecodeString(s.ParentID); len(parent) > 0 {
-		b = field(b, 4, parent)
+		b = kit.AppendField(b, 4, parent)
 	}
-	b = field(b, 5, []byte(strings.ToValidUTF8(s.Name, "?")))
+	b = kit.AppendField(b, 5, []byte(strings.ToValidUTF8(s.Name, "?")))
 	b = protowire.AppendVarint(protowire.AppendTag(b, 6, protowire.VarintType), spanKinds[s.Kind])
 	b = protowire.AppendFixed64(protowire.AppendTag(b, 7, protowire.Fixed64Type), s.start*1000)
 	b = protowire.AppendFixed64(protowire.AppendTag(b, 8, protowire.Fixed64Type), s.end*1000)
 	tags := s.tags(o.collector.Tags)
 	for _, name := range slices.Sorted(maps.Keys(tags)) {
-		b = field(b, 9, attribute(name, tags[name]))
+		b = kit.AppendField(b, 9, attribute(name, tags[name]))
 	}
 	if s.failed() {
-		b = field(b, 15, protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), spanError))
+		b = kit.AppendField(b, 15, protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), spanError))
 	}
 	return b
 }
 
 // attribute returns a KeyValue with a text.
 func attribute(key, text string) []byte {
-	return field(field(nil, 1, []byte(key)), 2, field(nil, 1, []byte(text)))
+	return kit.AppendField(kit.AppendField(nil, 1, []byte(key)), 2, kit.AppendField(nil, 1, []byte(text)))
 }
 
 func (o *otlp) close() { _ = o.conn.Close() }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -168,7 +169,7 @@ func FuzzSpec(f *testing.F) {
 			t.Errorf("no command in %q", spec)
 		}
 		// A Spec that is accepted must be usable.
-		s := newServer(c.spec.Probes, newProber(c.podIP), discard, new(metrics))
+		s := newServer(c.spec.Probes, newProber(c.podIP), discard, new(kit.Metrics))
 		for _, p := range c.spec.Probes {
 			if _, ok := s.probes[p.Path]; !ok {
 				t.Errorf("probe %q is not answered", p.Path)

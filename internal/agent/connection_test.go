@@ -102,7 +102,7 @@ func TestMalformedConnections(t *testing.T) {
 		c.count([]byte(prefix + " record=-;1;1;-;destination;tcp;-;-;-;-;-;-\n"))
 	}
 	c.expect(t, "after malformed lines")
-	if n := c.metrics.recordsBad.Load(); n != 5 {
+	if n := c.metrics.RecordsBad.Load(); n != 5 {
 		t.Errorf("%d lines were malformed, want 5", n)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
@@ -23,7 +24,7 @@ type counter struct {
 	own             mesh.Identity
 	class, workload string
 	reasons         []agentspec.Reason
-	metrics         *metrics
+	metrics         *kit.Metrics
 	bounds          []uint64 // the buckets of durations, in microseconds
 	openState       string   // what records say of open connections
 
@@ -55,7 +56,7 @@ type target struct {
 	verdict
 }
 
-func newCounter(c *config, metrics *metrics) *counter {
+func newCounter(c *config, metrics *kit.Metrics) *counter {
 	out := &counter{
 		own: c.identity, class: c.class, workload: c.workload, reasons: c.spec.Records.Reasons,
 		openState: c.spec.Records.Open, metrics: metrics, edges: make(map[edge]*counts), kinds: make(map[string]*target), open: newOpenConnections(maxOpen),
@@ -73,7 +74,7 @@ func (c *counter) count(line []byte) {
 		return
 	}
 	if !ok {
-		c.metrics.recordsBad.Add(1)
+		c.metrics.RecordsBad.Add(1)
 		return
 	}
 	c.mu.Lock()
@@ -85,7 +86,7 @@ func (c *counter) count(line []byte) {
 	if to.edge == nil {
 		return
 	}
-	c.metrics.records.Add(1)
+	c.metrics.Records.Add(1)
 	if r.state == onlyLine {
 		c.add(to, &r)
 	} else {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 )
 
 // TestDocumented looks for every command, flag, page and metric in the documentation.
@@ -26,7 +28,7 @@ func TestDocumented(t *testing.T) {
 		want = append(want, "`"+page+"`")
 	}
 	var b bytes.Buffer
-	new(metrics).write(&b, 0, true)
+	new(kit.Metrics).Write(&b, 0, true)
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+)`).FindAllStringSubmatch(b.String(), -1) {
 		want = append(want, "`"+m[1]+"`")
 	}
@@ -39,13 +41,13 @@ func TestDocumented(t *testing.T) {
 
 // TestMetricsFormat checks that the metrics are in Prometheus's text format.
 func TestMetricsFormat(t *testing.T) {
-	m := new(metrics)
-	m.failed("unavailable")
-	m.failed("unavailable")
-	m.failed("answer")
-	m.restarts.Add(3)
+	m := new(kit.Metrics)
+	m.Failed("unavailable")
+	m.Failed("unavailable")
+	m.Failed("answer")
+	m.Restarts.Add(3)
 	var b bytes.Buffer
-	m.write(&b, 12, false)
+	m.Write(&b, 12, false)
 	line := regexp.MustCompile(`^(# (HELP|TYPE) outrigger_agent_[a-z_]+ .+|outrigger_agent_[a-z_]+(\{[a-z]+="[a-z_]+"\})? \d+)$`)
 	for l := range strings.Lines(b.String()) {
 		if !line.MatchString(strings.TrimSuffix(l, "\n")) {

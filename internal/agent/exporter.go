@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -32,12 +33,12 @@ type exporter struct {
 	configured []byte
 	sender     spanSender
 
-	timings    timings
+	timings    kit.Timings
 	log        *slog.Logger
-	metrics    *metrics
+	metrics    *kit.Metrics
 	closed     <-chan struct{} // closed when nothing more is read
 	ended      chan struct{}   // closed when run has returned
-	some, many bell            // ring when a span waits, and when enough for a request do
+	some, many kit.Bell        // ring when a span waits, and when enough for a request do
 
 	mu         sync.Mutex
 	waiting    []*finishedSpan
@@ -45,11 +46,11 @@ type exporter struct {
 }
 
 // newExporter starts an exporter of the spans in the lines.
-func newExporter(spec *agentspec.Spec, from *lines, timings timings, log *slog.Logger, metrics *metrics) *exporter {
+func newExporter(spec *agentspec.Spec, from *lines, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *exporter {
 	e := &exporter{
 		collector: filepath.Join(spec.Mirror.Dir, spec.Spans.Collector),
 		timings:   timings, log: log, metrics: metrics,
-		closed: from.closed, ended: make(chan struct{}), some: newBell(), many: newBell(),
+		closed: from.closed, ended: make(chan struct{}), some: kit.NewBell(), many: kit.NewBell(),
 	}
 	from.handlers = append(from.handlers, e.read)
 	from.tooLong = func(err error) { e.lose(1, err) }
@@ -61,7 +62,7 @@ func newExporter(spec *agentspec.Spec, from *lines, timings timings, log *slog.L
 func (e *exporter) finish() {
 	select {
 	case <-e.ended:
-	case <-time.After(e.timings.collect):
+	case <-time.After(e.timings.Collect):
 	}
 }
 
@@ -69,7 +70,7 @@ func (e *exporter) finish() {
 func (e *exporter) read(line []byte) {
 	span, err := parseSpan(line)
 	if err != nil {
-		e.lose(1, fmt.Errorf("the proxy has written no span but %q: %w", inOneLine(string(line)), err))
+		e.lose(1, fmt.Errorf("the proxy has written no span but %q: %w", kit.OneLine(string(line)), err))
 	}
 	if span != nil {
 		e.add(span)
@@ -103,9 +104,9 @@ func (e *exporter) add(span *finishedSpan) {
 	case n > maxSpans:
 		e.lose(1, fmt.Errorf("%d spans wait for the collector", maxSpans))
 	case n == 1:
-		e.some.ring()
+		e.some.Ring()
 	case n >= spansAtOnce:
-		e.many.ring()
+		e.many.Ring()
 	}
 }
 
@@ -122,12 +123,12 @@ func (e *exporter) take() []*finishedSpan {
 // lose counts lost spans. The log has those of a minute as one entry at most, since a
 // collector may be away for long.
 func (e *exporter) lose(n int, why error) {
-	e.metrics.spansLost.Add(int64(n))
+	e.metrics.SpansLost.Add(int64(n))
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if now := time.Now(); now.Sub(e.complained) >= time.Minute {
 		e.complained = now
-		e.log.Warn("spans are lost", "error", why, "lost", e.metrics.spansLost.Load())
+		e.log.Warn("spans are lost", "error", why, "lost", e.metrics.SpansLost.Load())
 	}
 }
 
@@ -144,7 +145,7 @@ func (e *exporter) run() {
 		select {
 		case <-e.closed:
 		case <-e.many:
-		case <-time.After(e.timings.spans):
+		case <-time.After(e.timings.Spans):
 		}
 		e.sendAll()
 	}
@@ -152,7 +153,7 @@ func (e *exporter) run() {
 
 func (e *exporter) sendAll() {
 	for spans := e.take(); len(spans) > 0; spans = e.take() {
-		ctx, cancel := context.WithTimeout(context.Background(), e.timings.collect)
+		ctx, cancel := context.WithTimeout(context.Background(), e.timings.Collect)
 		err := e.configure()
 		if err == nil {
 			err = e.sender.send(ctx, spans)
@@ -162,7 +163,7 @@ func (e *exporter) sendAll() {
 			e.lose(len(spans), err)
 			continue
 		}
-		e.metrics.spansSent.Add(int64(len(spans)))
+		e.metrics.SpansSent.Add(int64(len(spans)))
 	}
 }
 

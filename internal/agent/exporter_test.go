@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -186,7 +187,7 @@ func TestSpansForOTLP(t *testing.T) {
 	}
 	p.untilCounted("sent", 1)
 	mu.Lock()
-	rejected = field(nil, 1, append([]byte{8, 1}, field(nil, 2, []byte("too old"))...))
+	rejected = kit.AppendField(nil, 1, append([]byte{8, 1}, kit.AppendField(nil, 2, []byte("too old"))...))
 	mu.Unlock()
 	p.span(longTrace, "", 200)
 	p.untilCounted("lost", 1)

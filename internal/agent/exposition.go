@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
@@ -54,11 +55,11 @@ func (x *exposition) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	switch {
 	case r.URL.Path != metricsPath:
-		reply(w, http.StatusNotFound, "no such page")
+		kit.Reply(w, http.StatusNotFound, "no such page")
 		return
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
-		reply(w, http.StatusMethodNotAllowed, "use GET")
+		kit.Reply(w, http.StatusMethodNotAllowed, "use GET")
 		return
 	}
 	w.Header().Set("Content-Type", metricsType)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
@@ -195,7 +196,7 @@ func flush(name string, wait bool) error {
 // swap points the folder at a staged version.
 func (f *folder) swap(staged string, set mirror.Set) error {
 	name := filepath.Base(staged)
-	if err := replaceLink(name, f.link); err != nil {
+	if err := kit.ReplaceLink(name, f.link); err != nil {
 		return err
 	}
 	before := f.name
@@ -206,7 +207,7 @@ func (f *folder) swap(staged string, set mirror.Set) error {
 
 // clean removes all version folders except those in keep.
 func (f *folder) clean(keep ...string) {
-	removeEntries(filepath.Dir(f.link), func(name string) bool {
+	kit.RemoveEntries(filepath.Dir(f.link), func(name string) bool {
 		_, ok := f.parseVersion(name)
 		return ok && !slices.Contains(keep, name)
 	})

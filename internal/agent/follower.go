@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
@@ -23,20 +24,20 @@ type follower struct {
 	store   *store
 	proxy   *proxy
 	log     *slog.Logger
-	metrics *metrics
+	metrics *kit.Metrics
 	// closeIdle closes idle connections to the repository.
 	closeIdle func()
 
 	ready     chan struct{} // closed once there is a version for the proxy
 	readyOnce sync.Once
-	renewed   bell       // rings when the identity files have changed
+	renewed   kit.Bell   // rings when the identity files have changed
 	exits     chan event // exits of the proxy's processes
 
 	rollout rollout
 	staged  string // the path of the candidate that passed the check
 }
 
-func newFollower(c *config, store *store, proxy *proxy, timings timings, log *slog.Logger, metrics *metrics) (*follower, error) {
+func newFollower(c *config, store *store, proxy *proxy, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) (*follower, error) {
 	folder, why, err := openFolder(c.spec.Mirror.Dir)
 	if err != nil {
 		return nil, err
@@ -44,13 +45,13 @@ func newFollower(c *config, store *store, proxy *proxy, timings timings, log *sl
 	if why != nil {
 		log.Warn("the files of an earlier start are invalid; waiting for the repository", "reason", why.Error())
 	}
-	repository, client := newRepository(c.spec.Mirror.URL, c.controller, store, timings.wait)
+	repository, client := newRepository(c.spec.Mirror.URL, c.controller, store, timings.Wait)
 	live := newLive(c.spec.Mirror.Live)
 	f := &follower{
 		spec: c.spec.Mirror, folder: folder, poller: newPoller(client, timings, log, metrics), live: live, store: store,
 		proxy: proxy, log: log, metrics: metrics, closeIdle: repository.transport.CloseIdleConnections,
-		ready: make(chan struct{}), renewed: newBell(), exits: make(chan event),
-		rollout: rollout{live: live.prefix, timings: timings, backoff: timings.quarantine},
+		ready: make(chan struct{}), renewed: kit.NewBell(), exits: make(chan event),
+		rollout: rollout{live: live.prefix, timings: timings, backoff: timings.Quarantine},
 	}
 	proxy.hasEnded = f.processEnded
 	return f, nil
@@ -59,7 +60,7 @@ func newFollower(c *config, store *store, proxy *proxy, timings timings, log *sl
 // isReady reports whether there are files for the proxy. A nil follower, of a proxy
 // without a mirror, is ready. Any goroutine may call it.
 func (f *follower) isReady() bool {
-	return f == nil || isClosed(f.ready)
+	return f == nil || kit.IsClosed(f.ready)
 }
 
 // processEnded is called when a process of the proxy has exited. It returns once the
@@ -99,9 +100,9 @@ func (f *follower) run(ctx context.Context) {
 			return
 		case a := <-f.poller.answers:
 			if v := f.poller.accept(a, f.rollout); v != nil {
-				failures := f.poller.backoff.failures
+				failures := f.poller.backoff.Failures
 				f.handle(ctx, event{kind: received, version: v})
-				if f.poller.backoff.failures == failures {
+				if f.poller.backoff.Failures == failures {
 					f.poller.succeeded()
 					f.poller.raiseMemoryLimit(a)
 				}
@@ -115,7 +116,7 @@ func (f *follower) run(ctx context.Context) {
 				f.handle(ctx, event{kind: acked})
 			}
 		case <-f.renewed:
-			if isClosed(f.ready) {
+			if kit.IsClosed(f.ready) {
 				f.withIdentityDigest(f.live.setIdentity)
 			}
 			f.closeIdle()
@@ -132,13 +133,13 @@ func (f *follower) run(ctx context.Context) {
 
 // untilDue returns the time until the next deadline, at most an hour.
 func (f *follower) untilDue() time.Duration {
-	next := now().Add(time.Hour)
+	next := kit.Now().Add(time.Hour)
 	for _, due := range append(f.rollout.due(), f.poller.due()) {
 		if !due.IsZero() && due.Before(next) {
 			next = due
 		}
 	}
-	return max(next.Sub(now()), 0)
+	return max(next.Sub(kit.Now()), 0)
 }
 
 // handle passes an event to the rollout, executes its actions, and handles the events that
@@ -146,7 +147,7 @@ func (f *follower) untilDue() time.Duration {
 func (f *follower) handle(ctx context.Context, e event) {
 	for events := []event{e}; len(events) > 0; events = events[1:] {
 		e := events[0]
-		e.at = now()
+		e.at = kit.Now()
 		var actions []action
 		f.rollout, actions = step(f.rollout, e)
 		for _, a := range actions {
@@ -185,7 +186,7 @@ func (f *follower) execute(ctx context.Context, a action) event {
 		f.poller.retry(v, a.err)
 	case doRefuse:
 		f.log.Error("the proxy cannot use its new files; keeping the last good version", "version", v.name, "error", a.err)
-		f.metrics.versionsRefused.Add(1)
+		f.metrics.VersionsRefused.Add(1)
 		f.poller.report(v, a.err)
 	case doReport:
 		f.log.Error("the proxy rejects files that it accepted before", "version", v.name, "error", a.err)
@@ -205,7 +206,7 @@ func (f *follower) check(ctx context.Context, v *version) event {
 		for i, arg := range f.spec.Check {
 			argv[i] = atFolder(arg, staged)
 		}
-		err = runOn(ctx, f.proxy.currentHost(), argv, f.rollout.timings.check)
+		err = runOn(ctx, f.proxy.currentHost(), argv, f.rollout.timings.Check)
 	}
 	if err == nil {
 		f.staged = staged
@@ -236,7 +237,7 @@ func (f *follower) install(v *version, reload bool) event {
 		}
 	}
 	f.log.Info("the proxy's files have changed", "version", v.name)
-	f.metrics.versions.Add(1)
+	f.metrics.Versions.Add(1)
 	if !reload {
 		return event{kind: installed}
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 )
 
 // former is a process that a successor has replaced.
@@ -49,14 +51,14 @@ func (p *proxy) acceptSuccessors(from net.Listener, folder string) error {
 		next := newRemote(conn.(*net.UnixConn), p.children)
 		p.log.Info("a container with another version of the proxy has started")
 		if err := p.handOver(next, folder); err != nil {
-			p.metrics.upgradesFailed.Add(1)
+			p.metrics.UpgradesFailed.Add(1)
 			p.log.Error("the new version of the proxy could not take over; the former one goes on", "error", err)
 			next.dismiss(err.Error())
 			continue
 		}
 		// If it does not arrive, the container has ended.
 		_ = sendPacket(next.conn, order{TakenOver: true})
-		p.metrics.upgrades.Add(1)
+		p.metrics.Upgrades.Add(1)
 		p.log.Info("the new version of the proxy has taken over")
 	}
 }
@@ -78,7 +80,7 @@ func (p *proxy) replacedProcess() *former {
 // awaitTurn waits until the proxy can be handed over: a process that was replaced before has
 // ended, and the current one is ready.
 func (p *proxy) awaitTurn(next *remote) error {
-	deadline := time.After(p.timings.succession)
+	deadline := time.After(p.timings.Succession)
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for {
@@ -133,7 +135,7 @@ func (p *proxy) handOver(next *remote, folder string) error {
 		if err = p.awaitSuccessor(steering, old, child, next); err == nil {
 			err = steering.change()
 		}
-		if err == nil && isClosed(old.ended) {
+		if err == nil && kit.IsClosed(old.ended) {
 			err = errFormerEnded
 		}
 		if err != nil {
@@ -151,7 +153,7 @@ func (p *proxy) handOver(next *remote, folder string) error {
 	p.mu.Lock()
 	p.child, p.host, p.since, p.ready, p.former = child, next, began, child, f
 	p.mu.Unlock()
-	p.replaced.ring()
+	p.replaced.Ring()
 	go p.retire(f)
 	return nil
 }
@@ -164,7 +166,7 @@ var (
 // awaitSuccessor waits until the successor is ready and listens wherever the former process
 // does.
 func (p *proxy) awaitSuccessor(s *steering, old, child *child, next *remote) error {
-	deadline := time.After(p.timings.succession)
+	deadline := time.After(p.timings.Succession)
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
 	ready := s.on(portOf(p.readyURL))
@@ -189,7 +191,7 @@ func (p *proxy) awaitSuccessor(s *steering, old, child *child, next *remote) err
 		} else {
 			err = p.checkSuccessor(ready)
 		}
-		if err == nil && time.Since(since) >= p.timings.steady {
+		if err == nil && time.Since(since) >= p.timings.Steady {
 			return nil
 		}
 		select {
@@ -202,7 +204,7 @@ func (p *proxy) awaitSuccessor(s *steering, old, child *child, next *remote) err
 		case <-p.quit:
 			return errShuttingDown
 		case <-deadline:
-			return fmt.Errorf("the new version of the proxy was not ready within %v: %w", p.timings.succession, err)
+			return fmt.Errorf("the new version of the proxy was not ready within %v: %w", p.timings.Succession, err)
 		case <-again.C:
 		}
 	}
@@ -218,9 +220,9 @@ func (p *proxy) checkSuccessor(at []*point) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.timings.admin)
+	ctx, cancel := context.WithTimeout(context.Background(), p.timings.Admin)
 	defer cancel()
-	return request(ctx, http.MethodGet, p.readyURL)
+	return kit.Request(ctx, http.MethodGet, p.readyURL)
 }
 
 // giveUp stops a successor that was not ready. The kernel must not give connections to its
@@ -233,7 +235,7 @@ func (p *proxy) giveUp(s *steering, child *child) error {
 	child.kill()
 	select {
 	case <-child.ended:
-	case <-time.After(p.timings.stop):
+	case <-time.After(p.timings.Stop):
 		errs = append(errs, errors.New("the new version of the proxy cannot be stopped"))
 	}
 	return errors.Join(errs...)
@@ -290,7 +292,7 @@ func (p *proxy) retire(f *former) {
 			}
 		}
 	}
-	if wait(p.timings.accepted) {
+	if wait(p.timings.Accepted) {
 		return
 	}
 	drain()
@@ -302,14 +304,14 @@ func (p *proxy) retire(f *former) {
 			break
 		}
 		wasUnused = unused
-		if wait(p.timings.accepted) {
+		if wait(p.timings.Accepted) {
 			return
 		}
 	}
 	if quit == nil && p.drain != nil && wait(time.Duration(p.drain.Seconds)*time.Second) {
 		return
 	}
-	if err := f.child.signal(unix.SIGTERM); err == nil && wait(p.timings.stop) {
+	if err := f.child.signal(unix.SIGTERM); err == nil && wait(p.timings.Stop) {
 		return
 	}
 	p.log.Warn("killing the former process of the proxy")
@@ -341,9 +343,9 @@ func (p *proxy) drainFormer(f *former) error {
 	if p.upgrade.URL == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.timings.admin)
+	ctx, cancel := context.WithTimeout(context.Background(), p.timings.Admin)
 	defer cancel()
-	return f.steering.withFormer(portOf(p.upgrade.URL), func() error { return request(ctx, http.MethodPost, p.upgrade.URL) })
+	return f.steering.withFormer(portOf(p.upgrade.URL), func() error { return kit.Request(ctx, http.MethodPost, p.upgrade.URL) })
 }
 
 // returnHome makes the next process start in the agent's own container after a successor

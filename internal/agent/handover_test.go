@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/capture"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -73,7 +74,7 @@ func (u *upgradable) version(name, flags string) {
 		u.t.Fatal(err)
 	}
 	script := "#!/bin/sh\nexec " + u.self + ` "$@" -shared -socket ` + u.path("proxy.sock") + " -version " + name + " " + flags + "\n"
-	if err := writeFile(u.path(name+"/the-proxy"), strings.NewReader(script), 0o755); err != nil {
+	if err := kit.WriteFile(u.path(name+"/the-proxy"), strings.NewReader(script), 0o755); err != nil {
 		u.t.Fatal(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
@@ -19,9 +20,9 @@ import (
 type holder struct {
 	subject subject
 	store   *store
-	timings timings
+	timings kit.Timings
 	log     *slog.Logger
-	metrics *metrics
+	metrics *kit.Metrics
 	// onRenewed is called after each replacement of the files but the first.
 	onRenewed func()
 
@@ -33,7 +34,7 @@ type holder struct {
 
 	current *identityFiles // nil before there is a certificate
 	// logged are the failures since the last success.
-	logged loggedKinds
+	logged kit.Logged
 }
 
 // identityFiles is the content of the identity files.
@@ -42,10 +43,10 @@ type identityFiles struct {
 	certs []*x509.Certificate
 }
 
-func newHolder(subject subject, store *store, timings timings, log *slog.Logger, metrics *metrics, onRenewed func()) *holder {
+func newHolder(subject subject, store *store, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics, onRenewed func()) *holder {
 	return &holder{
 		subject: subject, store: store, timings: timings, log: log, metrics: metrics, onRenewed: onRenewed,
-		ready: make(chan struct{}), logged: make(loggedKinds),
+		ready: make(chan struct{}), logged: make(kit.Logged),
 	}
 }
 
@@ -82,7 +83,7 @@ func (h *holder) left() time.Duration {
 	if h.current == nil {
 		return 0
 	}
-	return pki.End(h.current.certs).Sub(now())
+	return pki.End(h.current.certs).Sub(kit.Now())
 }
 
 // logFailure logs a failure. The first of a kind is an error if the certificate has expired.
@@ -91,5 +92,5 @@ func (h *holder) logFailure(kind string, err error) {
 	if h.current != nil && h.left() <= 0 {
 		first = slog.LevelError
 	}
-	h.log.Log(context.Background(), h.logged.level(kind, first), err.Error(), "kind", kind, "valid", h.left().Round(time.Second).String())
+	h.log.Log(context.Background(), h.logged.Level(kind, first), err.Error(), "kind", kind, "valid", h.left().Round(time.Second).String())
 }

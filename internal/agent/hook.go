@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -50,14 +51,14 @@ func (s *server) serveHook(ctx context.Context, w http.ResponseWriter, r *http.R
 	if err != nil {
 		s.failHook(hook, err)
 	}
-	s.metrics.probes.Add(1)
-	reply(w, status, "the app has answered")
+	s.metrics.Probes.Add(1)
+	kit.Reply(w, status, "the app has answered")
 }
 
 // failHook does not return, but closes the client's connection.
 func (s *server) failHook(hook agentspec.Probe, err error) {
-	s.metrics.probes.Add(1)
-	s.metrics.probesFailed.Add(1)
+	s.metrics.Probes.Add(1)
+	s.metrics.ProbesFailed.Add(1)
 	s.log.Warn("hook failed", "hook", hook.Hook, "port", hook.Port, "reason", probeFailure(err), "error", err)
 	panic(http.ErrAbortHandler)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 )
 
 // maxOutside is how many addresses outside the mesh are remembered.
@@ -21,7 +22,7 @@ const maxOutside = 1024
 type inquiry struct {
 	// learn asks the controller whether an address is in the mesh.
 	learn   func(ctx context.Context, address netip.AddrPort) (bool, error)
-	timings timings
+	timings kit.Timings
 
 	mu sync.Mutex
 	// outside has the addresses outside the mesh, with the time of the last answer.
@@ -37,14 +38,14 @@ type asked struct {
 	err    error
 }
 
-func newInquiry(learn func(context.Context, netip.AddrPort) (bool, error), timings timings) *inquiry {
+func newInquiry(learn func(context.Context, netip.AddrPort) (bool, error), timings kit.Timings) *inquiry {
 	return &inquiry{learn: learn, timings: timings, outside: make(map[netip.AddrPort]time.Time), asking: make(map[netip.AddrPort]*asked)}
 }
 
 // ask reports whether an address is in the mesh.
 func (i *inquiry) ask(ctx context.Context, address netip.AddrPort) (bool, error) {
 	i.mu.Lock()
-	if at, ok := i.outside[address]; ok && time.Since(at) < i.timings.outside {
+	if at, ok := i.outside[address]; ok && time.Since(at) < i.timings.Outside {
 		i.mu.Unlock()
 		return false, nil
 	}
@@ -68,9 +69,9 @@ func (i *inquiry) ask(ctx context.Context, address netip.AddrPort) (bool, error)
 // answer asks the controller, again and again for some time while it fails.
 func (i *inquiry) answer(address netip.AddrPort, question *asked) {
 	// Those who wait should still get its last error.
-	ctx, cancel := context.WithTimeout(context.Background(), i.timings.unknown*4/5)
+	ctx, cancel := context.WithTimeout(context.Background(), i.timings.Unknown*4/5)
 	defer cancel()
-	retry := i.timings.asks
+	retry := i.timings.Asks
 	for {
 		inMesh, err := i.learn(ctx, address)
 		i.mu.Lock()
@@ -81,7 +82,7 @@ func (i *inquiry) answer(address netip.AddrPort, question *asked) {
 			break
 		}
 		select {
-		case <-time.After(spread(retry.next())):
+		case <-time.After(kit.Spread(retry.Next())):
 			continue
 		case <-ctx.Done():
 		}

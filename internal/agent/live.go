@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
@@ -32,7 +33,7 @@ type live struct {
 	prefix livePrefix
 	feed   mirror.Feed
 	polls  chan struct{}
-	wake   bell // rings when takeVerdict has a result
+	wake   kit.Bell // rings when takeVerdict has a result
 
 	mu sync.Mutex
 	// from is the version whose live files are served; files is what is served.
@@ -66,7 +67,7 @@ func (p livePrefix) differ(one, other *version) (live, others bool) {
 }
 
 func newLive(prefix string) *live {
-	l := &live{prefix: livePrefix(prefix), polls: make(chan struct{}, maxPolls), wake: newBell()}
+	l := &live{prefix: livePrefix(prefix), polls: make(chan struct{}, maxPolls), wake: kit.NewBell()}
 	l.feed.Acked = func(version string) { l.record(version, nil) }
 	l.feed.Rejected = func(status mirror.Status) { l.record(status.Version, &status) }
 	l.feed.Sent = func(_ string, _, bytes int) {
@@ -135,7 +136,7 @@ func (l *live) record(version string, rejection *mirror.Status) {
 	default:
 		l.rejection = rejection
 	}
-	l.wake.ring()
+	l.wake.Ring()
 }
 
 // awaits reports whether an acknowledgement of the version is awaited.
@@ -156,11 +157,11 @@ func (l *live) stopAwaiting() {
 // agent's user ID, which is also the proxy's, may acknowledge and reject.
 func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !isLocal(r.RemoteAddr) {
-		reply(w, http.StatusForbidden, localOnly)
+		kit.Reply(w, http.StatusForbidden, localOnly)
 		return
 	}
 	if r.Method == http.MethodPost && !isOwnUser(r) {
-		reply(w, http.StatusForbidden, "only the proxy may report on its files")
+		kit.Reply(w, http.StatusForbidden, "only the proxy may report on its files")
 		return
 	}
 	if versions, err := mirror.Versions(r); err == nil && len(versions) > 0 && r.Method == http.MethodGet && l.awaits(versions[0]) && !isOwnUser(r) {

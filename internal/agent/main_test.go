@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -61,39 +62,39 @@ func TestMain(m *testing.M) {
 }
 
 // testTimings are the timings of agents in tests.
-var testTimings = timings{
-	poll:         20 * time.Millisecond,
-	sign:         2 * time.Second,
-	retry:        backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
-	retryUrgent:  100 * time.Millisecond,
-	reuse:        time.Millisecond,
-	restart:      backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
-	stable:       time.Second,
-	hopeless:     500 * time.Millisecond,
-	admin:        time.Second,
-	reload:       2 * time.Second,
-	reloadRetry:  backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
-	worker:       500 * time.Millisecond,
-	workers:      3,
-	report:       20 * time.Millisecond,
-	repeat:       200 * time.Millisecond,
-	stop:         500 * time.Millisecond,
-	watch:        20 * time.Millisecond,
-	settle:       2 * time.Second,
-	earlyRenewal: 200 * time.Millisecond,
-	hint:         backoff{first: 200 * time.Millisecond, most: 400 * time.Millisecond},
-	wait:         10 * time.Second,
-	follow:       backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
-	ack:          time.Second,
-	probation:    time.Second,
-	check:        2 * time.Second,
-	quarantine:   backoff{first: 200 * time.Millisecond, most: time.Second},
-	store:        50 * time.Millisecond,
-	spans:        50 * time.Millisecond,
-	collect:      time.Second,
-	succession:   2 * time.Second,
-	steady:       100 * time.Millisecond,
-	accepted:     200 * time.Millisecond,
+var testTimings = kit.Timings{
+	Poll:         20 * time.Millisecond,
+	Sign:         2 * time.Second,
+	Retry:        kit.Backoff{First: 20 * time.Millisecond, Most: 200 * time.Millisecond},
+	RetryUrgent:  100 * time.Millisecond,
+	Reuse:        time.Millisecond,
+	Restart:      kit.Backoff{First: 20 * time.Millisecond, Most: 200 * time.Millisecond},
+	Stable:       time.Second,
+	Hopeless:     500 * time.Millisecond,
+	Admin:        time.Second,
+	Reload:       2 * time.Second,
+	ReloadRetry:  kit.Backoff{First: 20 * time.Millisecond, Most: 200 * time.Millisecond},
+	Worker:       500 * time.Millisecond,
+	Workers:      3,
+	Report:       20 * time.Millisecond,
+	Repeat:       200 * time.Millisecond,
+	Stop:         500 * time.Millisecond,
+	Watch:        20 * time.Millisecond,
+	Settle:       2 * time.Second,
+	EarlyRenewal: 200 * time.Millisecond,
+	Hint:         kit.Backoff{First: 200 * time.Millisecond, Most: 400 * time.Millisecond},
+	Wait:         10 * time.Second,
+	Follow:       kit.Backoff{First: 20 * time.Millisecond, Most: 200 * time.Millisecond},
+	Ack:          time.Second,
+	Probation:    time.Second,
+	Check:        2 * time.Second,
+	Quarantine:   kit.Backoff{First: 200 * time.Millisecond, Most: time.Second},
+	Store:        50 * time.Millisecond,
+	Spans:        50 * time.Millisecond,
+	Collect:      time.Second,
+	Succession:   2 * time.Second,
+	Steady:       100 * time.Millisecond,
+	Accepted:     200 * time.Millisecond,
 }
 
 // proxyMain is a proxy that records events in a journal and serves /ready, /drain, /crash,

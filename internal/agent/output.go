@@ -7,13 +7,12 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
+
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 )
 
-const (
-	maxOutput = 4 << 10 // bytes kept of the end of a program's output
-	maxLine   = 1 << 10 // bytes of a program's output in logs and reports
-)
+// maxOutput is how many bytes are kept of the end of a program's output.
+const maxOutput = 4 << 10
 
 // output keeps the end of a process's output. Its methods are safe for use by many
 // goroutines.
@@ -67,7 +66,7 @@ func (o *output) text() string {
 }
 
 // reason returns the lines of a program's output that look like the reason of its exit, or
-// if there are none the last lines, as one line of at most maxLine bytes. The reason need
+// if there are none the last lines, as one line of at most kit.MaxLine bytes. The reason need
 // not come last: a stack trace may follow it.
 func reason(text string) string {
 	var reasons []string
@@ -83,20 +82,8 @@ func reason(text string) string {
 	if len(reasons) > 0 {
 		text = strings.Join(reasons, " ")
 	}
-	if more := len(text) - maxLine; more > 0 {
+	if more := len(text) - kit.MaxLine; more > 0 {
 		text = "..." + text[more+3:]
 	}
-	return inOneLine(text)
-}
-
-// inOneLine makes a program's text fit for logs and reports: printable, on one line, and
-// at most maxLine bytes (plus an ellipsis) long.
-func inOneLine(text string) string {
-	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, ""), func(r rune) bool {
-		return unicode.IsSpace(r) || !unicode.IsPrint(r)
-	}), " ")
-	if len(text) > maxLine {
-		text = strings.ToValidUTF8(text[:maxLine], "") + "..."
-	}
-	return text
+	return kit.OneLine(text)
 }

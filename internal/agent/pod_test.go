@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -89,7 +90,7 @@ func (p *pod) path(name string) string { return filepath.Join(p.dir, name) }
 // write atomically writes a file to the pod's folder.
 func (p *pod) write(name, content string) {
 	p.t.Helper()
-	if err := writeFile(p.path(name), strings.NewReader(content), 0o644); err != nil {
+	if err := kit.WriteFile(p.path(name), strings.NewReader(content), 0o644); err != nil {
 		p.t.Fatal(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -17,9 +18,9 @@ import (
 // follower's goroutine.
 type poller struct {
 	client  *mirror.Client
-	timings timings
+	timings kit.Timings
 	log     *slog.Logger
-	metrics *metrics
+	metrics *kit.Metrics
 	// renewIdentity brings the next renewal of the identity files forward.
 	renewIdentity func()
 
@@ -27,9 +28,9 @@ type poller struct {
 	cancel  context.CancelFunc // cancels the request in flight; nil if there is none
 	next    time.Time          // when to ask for the next version; zero while none is wanted
 	reports []mirror.Status    // refusals not yet sent to the repository
-	backoff backoff
-	early   int         // consecutive empty answers that came long before the requested wait
-	logged  loggedKinds // failures since the last success
+	backoff kit.Backoff
+	early   int        // consecutive empty answers that came long before the requested wait
+	logged  kit.Logged // failures since the last success
 }
 
 // pollResult is the result of a request.
@@ -49,10 +50,10 @@ const (
 	failureAnswer     = "repository answer"
 )
 
-func newPoller(client *mirror.Client, timings timings, log *slog.Logger, metrics *metrics) *poller {
+func newPoller(client *mirror.Client, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *poller {
 	return &poller{
-		client: client, timings: timings, log: log, metrics: metrics, renewIdentity: func() {}, answers: make(chan pollResult, 1), next: now(),
-		backoff: timings.follow, logged: make(loggedKinds),
+		client: client, timings: timings, log: log, metrics: metrics, renewIdentity: func() {}, answers: make(chan pollResult, 1), next: kit.Now(),
+		backoff: timings.Follow, logged: make(kit.Logged),
 	}
 }
 
@@ -67,7 +68,7 @@ func (p *poller) due() time.Time {
 // pollIfDue starts a request for the version after the good one, if a request is due. It
 // runs in a separate goroutine.
 func (p *poller) pollIfDue(ctx context.Context, s rollout) {
-	if due := p.due(); due.IsZero() || now().Before(due) {
+	if due := p.due(); due.IsZero() || kit.Now().Before(due) {
 		return
 	}
 	ctx, p.cancel = context.WithCancel(ctx)
@@ -96,7 +97,7 @@ func (p *poller) pollIfDue(ctx context.Context, s rollout) {
 
 // poll schedules a request for now, with the current state, and cancels the one in flight.
 func (p *poller) poll() {
-	p.next = now()
+	p.next = kit.Now()
 	if p.cancel != nil {
 		p.cancel()
 	}
@@ -129,7 +130,7 @@ func (p *poller) accept(a pollResult, s rollout) *version {
 		p.failRequest(a.err)
 		return nil
 	}
-	p.next = now()
+	p.next = kit.Now()
 	if a.change == nil {
 		p.succeeded()
 		p.throttle(a.took)
@@ -154,21 +155,21 @@ func (p *poller) accept(a pollResult, s rollout) *version {
 
 // succeeded resets the backoff after a usable answer.
 func (p *poller) succeeded() {
-	if p.backoff.failures > 0 {
-		p.log.Info("following the repository again", "attempts", p.backoff.failures+1)
+	if p.backoff.Failures > 0 {
+		p.log.Info("following the repository again", "attempts", p.backoff.Failures+1)
 	}
-	p.backoff.reset()
+	p.backoff.Reset()
 	clear(p.logged)
 }
 
 // throttle slows requests down if the repository does not wait for changes.
 func (p *poller) throttle(took time.Duration) {
-	if took > min(p.timings.wait/2, time.Second) {
+	if took > min(p.timings.Wait/2, time.Second) {
 		p.early = 0
 		return
 	}
 	if p.early++; p.early > 2 {
-		p.next = now().Add(spread(p.timings.follow.most))
+		p.next = kit.Now().Add(kit.Spread(p.timings.Follow.Most))
 	}
 }
 
@@ -182,7 +183,7 @@ func (p *poller) raiseMemoryLimit(a pollResult) {
 	for _, file := range a.change.Files {
 		size += int64(len(file.Text))
 	}
-	debug.SetMemoryLimit(memoryLimit + 4*size)
+	debug.SetMemoryLimit(kit.MemoryLimit + 4*size)
 	if size > largeGarbage {
 		debug.FreeOSMemory()
 	}
@@ -201,31 +202,18 @@ func (p *poller) failRequest(err error) {
 	}
 	p.fail(kind, err)
 	if refused != nil && refused.RetryAfter > 0 {
-		pause := min(refused.RetryAfter, p.timings.follow.most)
-		p.next = now().Add(pause + jitter(pause/2))
+		pause := min(refused.RetryAfter, p.timings.Follow.Most)
+		p.next = kit.Now().Add(pause + kit.Jitter(pause/2))
 	}
 }
 
 // fail logs and counts a failure and schedules the next request.
 func (p *poller) fail(kind string, err error) {
-	p.metrics.followFailures.Add(1)
+	p.metrics.FollowFailures.Add(1)
 	p.logFailure(kind, err)
-	p.next = now().Add(spread(p.backoff.next()))
+	p.next = kit.Now().Add(kit.Spread(p.backoff.Next()))
 }
 
 func (p *poller) logFailure(kind string, err error) {
-	p.log.Log(context.Background(), p.logged.level(kind, slog.LevelWarn), "cannot follow the driver's files; keeping the last good version", "kind", kind, "error", err.Error())
-}
-
-// loggedKinds are the kinds of failures that have been logged.
-type loggedKinds map[string]bool
-
-// level returns the level of the first failure of each kind, and for later ones that for
-// debugging.
-func (l loggedKinds) level(kind string, first slog.Level) slog.Level {
-	if l[kind] {
-		return slog.LevelDebug
-	}
-	l[kind] = true
-	return first
+	p.log.Log(context.Background(), p.logged.Level(kind, slog.LevelWarn), "cannot follow the driver's files; keeping the last good version", "kind", kind, "error", err.Error())
 }

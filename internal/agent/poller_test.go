@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
 // newTestPoller returns a poller whose request has just been answered.
 func newTestPoller() *poller {
-	p := newPoller(nil, defaultTimings, discard, new(metrics))
+	p := newPoller(nil, kit.DefaultTimings, discard, new(kit.Metrics))
 	p.cancel = func() {}
 	return p
 }
@@ -74,7 +75,7 @@ func TestUnusableAnswers(t *testing.T) {
 		p := newTestPoller()
 		s := rollout{good: &version{name: mirror.Version(good), set: good}, refused: []refusedVersion{{name: mirror.Version(next)}}}
 		v := p.accept(pollResult{good: s.good, change: &change}, s)
-		if v != nil || p.backoff.failures != 1 || len(p.reports) != 0 || p.next.IsZero() {
+		if v != nil || p.backoff.Failures != 1 || len(p.reports) != 0 || p.next.IsZero() {
 			t.Errorf("%s: %+v, %+v", name, v, p)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -219,7 +220,7 @@ func (p *prober) probeGRPC(ctx context.Context, probe agentspec.Probe, from http
 	health, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: probe.Service})
 	if err != nil {
 		// The message may contain the app's text.
-		return fixed("the health service answered: " + codeName(status.Code(err)))
+		return fixed("the health service answered: " + kit.CodeName(status.Code(err)))
 	}
 	if health.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 		return fixed("the app answered: " + health.GetStatus().String())

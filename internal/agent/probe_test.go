@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -284,7 +285,7 @@ func TestProbesAreLimited(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived <- struct{}{}; <-release }))
 	defer slow.Close()
 	probe := agentspec.Probe{Path: "/slow", Kind: agentspec.HTTP, Port: int32(slow.Listener.Addr().(*net.TCPAddr).Port), TimeoutSeconds: 60}
-	s := newServer([]agentspec.Probe{probe}, newProber("127.0.0.1"), discard, new(metrics))
+	s := newServer([]agentspec.Probe{probe}, newProber("127.0.0.1"), discard, new(kit.Metrics))
 	ask := func(from string) int {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/slow", nil)

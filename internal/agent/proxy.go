@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -13,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -28,15 +28,15 @@ type proxy struct {
 	// agentOnly are addresses of the proxy to which only the agent connects. The proxy listens
 	// there if it needs to.
 	agentOnly []netip.AddrPort
-	timings   timings
+	timings   kit.Timings
 	log       *slog.Logger
-	metrics   *metrics
+	metrics   *kit.Metrics
 
 	quit     chan struct{} // closed when the proxy must not be started again
 	quitOnce sync.Once
 	ended    chan struct{} // closed when run has returned
-	due      bell          // rings when the proxy should reload
-	replaced bell          // rings when a successor has become the process
+	due      kit.Bell      // rings when the proxy should reload
+	replaced kit.Bell      // rings when a successor has become the process
 	hasEnded func(*child)  // called after a crash, before the next start, if set
 	reporter *reporter     // notified of crashes and of a stable process
 
@@ -52,7 +52,7 @@ type proxy struct {
 	former   *former   // the process that a successor has replaced, until it has ended
 }
 
-func newProxy(spec *agentspec.Spec, children *children, reporter *reporter, timings timings, log *slog.Logger, metrics *metrics) *proxy {
+func newProxy(spec *agentspec.Spec, children *children, reporter *reporter, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *proxy {
 	var agentOnly []netip.AddrPort
 	if spec.OnDemand != nil {
 		for _, to := range []string{spec.OnDemand.Known, spec.OnDemand.Outside} {
@@ -66,7 +66,7 @@ func newProxy(spec *agentspec.Spec, children *children, reporter *reporter, timi
 		reporter: reporter, drain: spec.Drain, agentOnly: agentOnly,
 		command: spec.Command, readyURL: spec.ReadyURL, reloads: spec.Reload, upgrade: spec.Upgrade,
 		children: children, host: children, timings: timings, log: log, metrics: metrics,
-		quit: make(chan struct{}), ended: make(chan struct{}), due: newBell(), replaced: newBell(),
+		quit: make(chan struct{}), ended: make(chan struct{}), due: kit.NewBell(), replaced: kit.NewBell(),
 	}
 }
 
@@ -79,31 +79,31 @@ func (p *proxy) run() {
 		return
 	}
 	go p.reloadWhenDue()
-	restart := p.timings.restart
+	restart := p.timings.Restart
 	for {
 		started := time.Now()
 		child, err := p.startProcess()
 		how, lastWords := "", ""
 		if err == nil {
 			p.log.Info("proxy started", "pid", child.pid)
-			stable := time.AfterFunc(p.timings.stable, p.reporter.stable)
+			stable := time.AfterFunc(p.timings.Stable, p.reporter.stable)
 			child, started = p.awaitEnd(child, started)
 			stable.Stop()
 			how, lastWords = child.how(), reason(child.output.text())
 		} else {
 			how = err.Error()
 		}
-		if isClosed(p.quit) {
+		if kit.IsClosed(p.quit) {
 			p.log.Info("proxy exited", "how", how)
 			return
 		}
 		if child != nil && p.hasEnded != nil {
 			p.hasEnded(child)
 		}
-		if time.Since(started) >= p.timings.stable {
-			restart.reset()
+		if time.Since(started) >= p.timings.Stable {
+			restart.Reset()
 		}
-		pause := restart.next()
+		pause := restart.Next()
 		if p.returnHome() {
 			pause = 0
 		}
@@ -115,7 +115,7 @@ func (p *proxy) run() {
 			return
 		case <-time.After(pause):
 		}
-		p.metrics.restarts.Add(1)
+		p.metrics.Restarts.Add(1)
 	}
 }
 
@@ -138,7 +138,7 @@ func (p *proxy) awaitEnd(of *child, started time.Time) (*child, time.Time) {
 		case <-p.replaced:
 		}
 		p.mu.Lock()
-		if p.child == of && isClosed(of.ended) {
+		if p.child == of && kit.IsClosed(of.ended) {
 			p.child, p.since, p.ready = nil, time.Now(), nil
 			p.mu.Unlock()
 			return of, started
@@ -164,26 +164,23 @@ func (p *proxy) current() *child {
 func (p *proxy) crashed(started time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.crashing.IsZero() || time.Since(started) >= p.timings.stable {
+	if p.crashing.IsZero() || time.Since(started) >= p.timings.Stable {
 		p.crashing = time.Now()
 	}
 }
 
-// alive returns an error if the proxy has been crashing for timings.hopeless.
+// alive returns an error if the proxy has been crashing for kit.Timings.Hopeless.
 func (p *proxy) alive() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.crashing.IsZero(),
-		p.child != nil && time.Since(p.since) >= p.timings.stable,
-		time.Since(p.crashing) < p.timings.hopeless:
+		p.child != nil && time.Since(p.since) >= p.timings.Stable,
+		time.Since(p.crashing) < p.timings.Hopeless:
 		return nil
 	}
 	return fmt.Errorf("the proxy has been crashing for %v", time.Since(p.crashing).Round(time.Second))
 }
-
-// adminClient is for requests to the proxy, over loopback.
-var adminClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // checkReady returns nil if the running process is ready, or has been before, or if there
 // is no command.
@@ -200,9 +197,9 @@ func (p *proxy) checkReady(ctx context.Context) error {
 	case ready == child || p.readyURL == "":
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.timings.admin)
+	ctx, cancel := context.WithTimeout(ctx, p.timings.Admin)
 	defer cancel()
-	if err := request(ctx, http.MethodGet, p.readyURL); err != nil {
+	if err := kit.Request(ctx, http.MethodGet, p.readyURL); err != nil {
 		return fmt.Errorf("the proxy is not ready: %w", err)
 	}
 	p.mu.Lock()
@@ -217,31 +214,13 @@ func (p *proxy) checkReady(ctx context.Context) error {
 	return nil
 }
 
-// request sends a request and returns an error unless the answer is 2xx.
-func request(ctx context.Context, method, url string) error {
-	r, err := http.NewRequestWithContext(ctx, method, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := adminClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10))
-	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return fmt.Errorf("%s answered %s", url, response.Status)
-	}
-	return nil
-}
-
 // requestReload starts a reload without waiting for it.
-func (p *proxy) requestReload() { p.due.ring() }
+func (p *proxy) requestReload() { p.due.Ring() }
 
 // reloadWhenDue executes requested reloads. It retries a failed one until it succeeds,
 // because nothing else would make the proxy read the new files.
 func (p *proxy) reloadWhenDue() {
-	retry := p.timings.reloadRetry
+	retry := p.timings.ReloadRetry
 	var again <-chan time.Time
 	for {
 		select {
@@ -250,12 +229,12 @@ func (p *proxy) reloadWhenDue() {
 		case <-p.quit:
 			return
 		case <-p.due:
-			retry.reset()
+			retry.Reset()
 		case <-again:
 		}
 		again = nil
 		if _, err := p.reload(); err != nil {
-			pause := retry.next()
+			pause := retry.Next()
 			p.log.Error("reloading the proxy failed; retrying", "error", err, "after", pause.String())
 			again = time.After(pause)
 		}
@@ -281,10 +260,10 @@ func (p *proxy) reload() (*child, error) {
 			child, ready = now, true
 		}
 		if err := p.reloadNow(child); err != nil {
-			p.metrics.reloadsFailed.Add(1)
+			p.metrics.ReloadsFailed.Add(1)
 			return nil, err
 		}
-		p.metrics.reloads.Add(1)
+		p.metrics.Reloads.Add(1)
 		p.log.Info("proxy reloaded")
 	}
 	if !ready {
@@ -293,17 +272,17 @@ func (p *proxy) reload() (*child, error) {
 	return child, nil
 }
 
-// awaitReady waits up to timings.settle until a just started process is ready, because a
+// awaitReady waits up to kit.Timings.Settle until a just started process is ready, because a
 // signal would kill a process that does not handle it yet. It reports whether the process
-// is ready; without a readiness URL it counts as ready after timings.settle.
+// is ready; without a readiness URL it counts as ready after kit.Timings.Settle.
 func (p *proxy) awaitReady(child *child) bool {
-	limit := time.NewTimer(p.timings.settle)
+	limit := time.NewTimer(p.timings.Settle)
 	defer limit.Stop()
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
 	for {
 		p.mu.Lock()
-		young := time.Since(p.since) < p.timings.settle
+		young := time.Since(p.since) < p.timings.Settle
 		p.mu.Unlock()
 		if p.readyURL != "" && p.checkReady(context.Background()) == nil || p.readyURL == "" && !young {
 			return true
@@ -330,7 +309,7 @@ func (p *proxy) reloadNow(child *child) error {
 		}
 		return nil
 	}
-	if err := runOn(context.Background(), p.currentHost(), p.reloads.Command, p.timings.reload); err != nil {
+	if err := runOn(context.Background(), p.currentHost(), p.reloads.Command, p.timings.Reload); err != nil {
 		return fmt.Errorf("reload command: %w", err)
 	}
 	return nil
@@ -371,13 +350,13 @@ func (p *proxy) stop(force <-chan struct{}) {
 			return
 		}
 	}
-	if !isClosed(force) {
+	if !kit.IsClosed(force) {
 		if child := p.current(); child != nil {
 			if err := child.signal(unix.SIGTERM); err != nil {
 				p.log.Warn("cannot send SIGTERM to the proxy", "error", err)
 			}
 		}
-		if wait(p.timings.stop) {
+		if wait(p.timings.Stop) {
 			return
 		}
 	}
@@ -399,7 +378,7 @@ func (p *proxy) stop(force <-chan struct{}) {
 }
 
 func (p *proxy) startDrain(url string, force <-chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.Background(), p.timings.admin)
+	ctx, cancel := context.WithTimeout(context.Background(), p.timings.Admin)
 	defer cancel()
 	go func() {
 		select {
@@ -408,7 +387,7 @@ func (p *proxy) startDrain(url string, force <-chan struct{}) {
 		case <-ctx.Done():
 		}
 	}()
-	if err := request(ctx, http.MethodPost, url); err != nil {
+	if err := kit.Request(ctx, http.MethodPost, url); err != nil {
 		p.log.Warn("starting to drain the proxy failed", "error", err)
 		return
 	}

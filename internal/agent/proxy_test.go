@@ -300,7 +300,7 @@ func TestExitWith(t *testing.T) {
 	select {
 	case <-p.ended:
 		t.Error("the agent ended before the process")
-	case <-time.After(10 * testTimings.watch):
+	case <-time.After(10 * testTimings.Watch):
 	}
 	if err := job.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func (r *receiver) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(r.timings.poll):
+		case <-time.After(r.timings.Poll):
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (r *receiver) look() {
 }
 
 func (r *receiver) fail(reason string, err error) {
-	r.metrics.failed(reason)
+	r.metrics.Failed(reason)
 	r.logFailure(reason, fmt.Errorf("no certificate: %w", err))
 }
 
@@ -93,7 +93,7 @@ func (r *receiver) install(credential keyPEM, text []byte) error {
 		return err
 	}
 	clear(r.logged)
-	r.metrics.renewals.Add(1)
+	r.metrics.Renewals.Add(1)
 	r.log.Info("received a certificate from the kubelet", "identity", r.subject.identity.String(), "until", pki.End(certs))
 	r.setCurrent(m, certs)
 	return nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -28,7 +29,7 @@ func (p *pod) project(credential, roots []byte) {
 	before, _ := os.Readlink(p.path("certificate/" + dataLink))
 	p.write("certificate/"+state[len(dir)+1:]+"/"+agentspec.CredentialFile, string(credential))
 	p.write("certificate/"+state[len(dir)+1:]+"/"+agentspec.RootsFile, string(roots))
-	if err := replaceLink(state[len(dir)+1:], p.path("certificate/"+dataLink)); err != nil {
+	if err := kit.ReplaceLink(state[len(dir)+1:], p.path("certificate/"+dataLink)); err != nil {
 		p.t.Fatal(err)
 	}
 	if before != "" {

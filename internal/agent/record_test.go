@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
@@ -19,7 +20,7 @@ func newTestCounter() *counter {
 	return newCounter(&config{
 		identity: mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "cart"}, class: "some", workload: "cart-v1",
 		spec: agentspec.Spec{Records: &agentspec.Records{Reasons: []agentspec.Reason{{Text: "no way", Reason: telemetry.ReasonNoRoute}, {Text: "broken TLS", Reason: telemetry.ReasonCertificate}}}},
-	}, new(metrics))
+	}, new(kit.Metrics))
 }
 
 const (

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/capture"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -196,5 +197,5 @@ func copyProgram(to string) error {
 	// writing until it runs its own program, and this one could not be run.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	return writeFile(to, from, 0o755)
+	return kit.WriteFile(to, from, 0o755)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pires/go-proxyproto"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -32,9 +33,9 @@ const (
 type relay struct {
 	to      agentspec.OnDemand
 	inquiry *inquiry
-	timings timings
+	timings kit.Timings
 	log     *slog.Logger
-	metrics *metrics
+	metrics *kit.Metrics
 	slots   chan struct{}
 
 	mu sync.Mutex
@@ -55,7 +56,7 @@ type handover struct {
 	rounds  int
 }
 
-func newRelay(to agentspec.OnDemand, inquiry *inquiry, timings timings, log *slog.Logger, metrics *metrics) *relay {
+func newRelay(to agentspec.OnDemand, inquiry *inquiry, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *relay {
 	return &relay{
 		to: to, inquiry: inquiry, timings: timings, log: log, metrics: metrics,
 		slots: make(chan struct{}, maxRelayed), handed: make(map[flow]*handover),
@@ -83,7 +84,7 @@ func (r *relay) serve(ctx context.Context, listener net.Listener) error {
 
 // take handles a connection until it ends.
 func (r *relay) take(ctx context.Context, conn *net.TCPConn) {
-	header, from, err := readHeader(conn, r.timings.admin)
+	header, from, err := readHeader(conn, r.timings.Admin)
 	if err != nil {
 		r.log.Debug("refused a connection to an unknown destination", "error", err)
 		reset(conn)
@@ -96,7 +97,7 @@ func (r *relay) take(ctx context.Context, conn *net.TCPConn) {
 	}
 	out, err := r.route(ctx, from, header, rounds)
 	if err != nil {
-		r.metrics.nowhere.Add(1)
+		r.metrics.Nowhere.Add(1)
 		r.log.Warn("a connection to a destination that the proxy does not know has failed", "destination", from.to.String(), "error", err)
 		reset(conn)
 		return
@@ -139,7 +140,7 @@ func (r *relay) isBack(from flow) (rounds int, again bool) {
 	switch {
 	case h == nil:
 		return 0, false
-	case !h.settled && !isClosed(h.back):
+	case !h.settled && !kit.IsClosed(h.back):
 		close(h.back)
 		return 0, true
 	}
@@ -149,19 +150,19 @@ func (r *relay) isBack(from flow) (rounds int, again bool) {
 
 // route asks about the destination and returns a connection of the proxy for it.
 func (r *relay) route(ctx context.Context, from flow, header *proxyproto.Header, rounds int) (stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.timings.unknown)
+	ctx, cancel := context.WithTimeout(ctx, r.timings.Unknown)
 	defer cancel()
 	inMesh, err := r.inquiry.ask(ctx, from.to)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("asking the controller about it: %w", err)
 	case !inMesh:
-		r.metrics.toOutside.Add(1)
+		r.metrics.ToOutside.Add(1)
 		return r.dial(ctx, r.to.Outside, header)
 	case rounds > maxRounds:
 		return nil, errors.New("it is in the mesh, but the proxy does not get to know it")
 	}
-	retry := r.timings.known
+	retry := r.timings.Known
 	for {
 		out, err := r.hand(ctx, from, header)
 		// A timeout is that of ctx, which may end a moment later.
@@ -170,14 +171,14 @@ func (r *relay) route(ctx context.Context, from flow, header *proxyproto.Header,
 		}
 		if out != nil {
 			if rounds == 0 {
-				r.metrics.toMesh.Add(1)
+				r.metrics.ToMesh.Add(1)
 			}
 			return out, nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("it is in the mesh, but the proxy has not got to know it within %s", r.timings.unknown)
-		case <-time.After(retry.next()):
+			return nil, fmt.Errorf("it is in the mesh, but the proxy has not got to know it within %s", r.timings.Unknown)
+		case <-time.After(retry.Next()):
 		}
 	}
 }
@@ -196,17 +197,17 @@ func (r *relay) hand(ctx context.Context, from flow, header *proxyproto.Header) 
 		r.forget(from, h)
 		reset(out)
 		return nil, nil
-	case <-time.After(r.timings.silence):
+	case <-time.After(r.timings.Silence):
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if isClosed(h.back) {
+	if kit.IsClosed(h.back) {
 		delete(r.handed, from)
 		reset(out)
 		return nil, nil
 	}
 	h.settled = true
-	time.AfterFunc(r.timings.unknown, func() { r.forget(from, h) })
+	time.AfterFunc(r.timings.Unknown, func() { r.forget(from, h) })
 	return out, nil
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pires/go-proxyproto"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -63,11 +64,11 @@ func newRelayed(t *testing.T, hesitates time.Duration, learn func() (bool, error
 	t.Cleanup(func() { listener.Close() })
 	r := &relayed{t: t, agent: listener.Addr().String(), hesitates: hesitates}
 	r.learn.Store(&learn)
-	timings := defaultTimings
-	timings.unknown, timings.outside = 600*time.Millisecond, 100*time.Millisecond
+	timings := kit.DefaultTimings
+	timings.Unknown, timings.Outside = 600*time.Millisecond, 100*time.Millisecond
 	if hesitates == 0 {
 		// A machine under load must not make the proxy late.
-		timings.silence = 150 * time.Millisecond
+		timings.Silence = 150 * time.Millisecond
 	}
 	inquiry := newInquiry(func(context.Context, netip.AddrPort) (bool, error) {
 		r.asks.Add(1)
@@ -78,7 +79,7 @@ func newRelayed(t *testing.T, hesitates time.Duration, learn func() (bool, error
 		respond("outside", conn)
 	})}
 	to.Known = r.listen("unix", r.proxy)
-	r.relay = newRelay(to, inquiry, timings, slog.New(slog.NewTextHandler(&r.log, nil)), new(metrics))
+	r.relay = newRelay(to, inquiry, timings, slog.New(slog.NewTextHandler(&r.log, nil)), new(kit.Metrics))
 	go r.serve(t.Context(), listener)
 	return r
 }
@@ -175,7 +176,7 @@ func TestUnknownDestination(t *testing.T) {
 				if n := r.outside.Load(); n != 0 {
 					t.Errorf("%d connections have left the mesh", n)
 				}
-				if n := r.metrics.toMesh.Load(); n != 1 {
+				if n := r.metrics.ToMesh.Load(); n != 1 {
 					t.Errorf("%d connections are counted", n)
 				}
 			})
@@ -227,7 +228,7 @@ func TestOutside(t *testing.T) {
 	}
 	away := func() (bool, error) { return false, errors.New("nobody there") }
 	r.learn.Store(&away)
-	time.Sleep(r.timings.outside)
+	time.Sleep(r.timings.Outside)
 	calls("4002")
 	if n := r.asks.Load(); n < 2 {
 		t.Error("the controller is not asked again")
@@ -271,7 +272,7 @@ func TestImpatience(t *testing.T) {
 			cancel()
 		}
 		return false, errors.New("nobody there")
-	}, defaultTimings)
+	}, kit.DefaultTimings)
 	if _, err := i.ask(ctx, netip.MustParseAddrPort("10.0.0.1:80")); err == nil || err.Error() != "nobody there" {
 		t.Errorf("the error is %v, want the controller's", err)
 	}
@@ -280,7 +281,7 @@ func TestImpatience(t *testing.T) {
 // TestManyUnknown has more addresses outside the mesh than are remembered.
 func TestManyUnknown(t *testing.T) {
 	t.Parallel()
-	i := newInquiry(func(context.Context, netip.AddrPort) (bool, error) { return false, nil }, defaultTimings)
+	i := newInquiry(func(context.Context, netip.AddrPort) (bool, error) { return false, nil }, kit.DefaultTimings)
 	for n := range maxOutside + 100 {
 		if _, err := i.ask(t.Context(), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 80)); err != nil {
 			t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 )
 
 // order is a message from the agent to the process in a successor's container, one packet of
@@ -232,7 +234,7 @@ func (r *remote) start(argv []string, quiet bool) (*child, error) {
 		r.running[n.ID], r.ids[started] = started, n.ID
 		if status, ok := r.early[n.ID]; ok {
 			r.ended(n.ID, status)
-		} else if isClosed(r.gone) {
+		} else if kit.IsClosed(r.gone) {
 			r.ended(n.ID, unix.WaitStatus(unix.SIGKILL))
 		}
 		return started, nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
@@ -32,10 +33,10 @@ type renewer struct {
 	next       time.Time
 	requesting bool
 	answers    chan signResult
-	retry      backoff
+	retry      kit.Backoff
 	// early rings when another component needs newer files; lastEarly is when that last
 	// brought a request forward.
-	early     bell
+	early     kit.Bell
 	lastEarly time.Time
 }
 
@@ -52,24 +53,21 @@ type signResult struct {
 func newRenewer(h *holder, signer signer, bundleFile string) *renewer {
 	return &renewer{
 		holder: h, signer: signer, bundleFile: bundleFile,
-		answers: make(chan signResult, 1), early: newBell(), retry: h.timings.retry, hint: hint{backoff: h.timings.hint},
+		answers: make(chan signResult, 1), early: kit.NewBell(), retry: h.timings.Retry, hint: hint{backoff: h.timings.Hint},
 	}
 }
-
-// now strips the monotonic reading, so deadlines count time that the machine was asleep.
-func now() time.Time { return time.Now().Round(0) }
 
 // run renews the files until ctx ends.
 func (r *renewer) run(ctx context.Context) {
 	r.readMounted()
 	r.reuse()
 	for {
-		if !r.requesting && !now().Before(r.next) {
+		if !r.requesting && !kit.Now().Before(r.next) {
 			r.startRequest(ctx)
 		}
-		wait := r.timings.poll
+		wait := r.timings.Poll
 		if !r.requesting {
-			wait = min(wait, max(r.next.Sub(now()), 0))
+			wait = min(wait, max(r.next.Sub(kit.Now()), 0))
 		}
 		select {
 		case <-ctx.Done():
@@ -78,8 +76,8 @@ func (r *renewer) run(ctx context.Context) {
 			r.requesting = false
 			r.handleAnswer(s)
 		case <-r.early:
-			if sooner := now().Add(jitter(r.timings.reuse)); sooner.Before(r.next) && now().Sub(r.lastEarly) >= r.timings.earlyRenewal {
-				r.lastEarly, r.next = now(), sooner
+			if sooner := kit.Now().Add(kit.Jitter(r.timings.Reuse)); sooner.Before(r.next) && kit.Now().Sub(r.lastEarly) >= r.timings.EarlyRenewal {
+				r.lastEarly, r.next = kit.Now(), sooner
 			}
 		case <-time.After(wait):
 		}
@@ -91,7 +89,7 @@ func (r *renewer) run(ctx context.Context) {
 
 // renewEarly brings the next request forward, because the current identity or trust bundle
 // may be outdated. It is rate-limited. Any goroutine may call it.
-func (r *renewer) renewEarly() { r.early.ring() }
+func (r *renewer) renewEarly() { r.early.Ring() }
 
 // readMounted reads the mounted trust bundle and reports whether its roots changed. If
 // the file is missing or unreadable, the last good roots stay.
@@ -120,11 +118,11 @@ func (r *renewer) readMounted() bool {
 // to now if the pod has no certificate yet.
 func (r *renewer) handleMountedChange() {
 	switch {
-	case r.current == nil && r.retry.failures > 0:
-		r.next = now()
+	case r.current == nil && r.retry.Failures > 0:
+		r.next = kit.Now()
 	case r.current != nil && r.trust.differ():
-		r.hint.backoff.reset()
-		r.bringForward(r.timings.hint.first)
+		r.hint.backoff.Reset()
+		r.bringForward(r.timings.Hint.First)
 	}
 }
 
@@ -132,11 +130,11 @@ func (r *renewer) handleMountedChange() {
 // that the hint caused.
 func (r *renewer) bringForward(pause time.Duration) {
 	due := r.hint.last.Add(pause)
-	if due.Before(now()) {
-		due = now()
+	if due.Before(kit.Now()) {
+		due = kit.Now()
 	}
 	r.hint.pending = true
-	if due = due.Add(jitter(r.timings.reuse)); due.Before(r.next) {
+	if due = due.Add(kit.Jitter(r.timings.Reuse)); due.Before(r.next) {
 		r.log.Info("renewing the certificate early", "reason", "the mounted trust bundle differs from the latest answer")
 		r.next = due
 	}
@@ -150,7 +148,7 @@ type hint struct {
 	pending bool
 	last    time.Time
 	// backoff is how long to wait after last if the file still differs.
-	backoff backoff
+	backoff kit.Backoff
 }
 
 // retryHint schedules another request, at growing intervals, while the file that caused
@@ -160,9 +158,9 @@ func (r *renewer) retryHint() {
 	if !r.hint.pending {
 		return
 	}
-	r.hint.pending, r.hint.last = false, now()
+	r.hint.pending, r.hint.last = false, kit.Now()
 	if r.trust.differ() {
-		r.bringForward(r.hint.backoff.next())
+		r.bringForward(r.hint.backoff.Next())
 	}
 }
 
@@ -194,7 +192,7 @@ func (r *renewer) reuse() {
 		return
 	}
 	r.log.Info("using the identity files of an earlier start until they are renewed", "until", pki.End(certs))
-	r.next = now().Add(jitter(r.timings.reuse))
+	r.next = kit.Now().Add(kit.Jitter(r.timings.Reuse))
 	r.setCurrent(m, certs)
 }
 
@@ -208,7 +206,7 @@ func (r *renewer) startRequest(ctx context.Context) {
 	}
 	r.requesting = true
 	go func() {
-		ctx, cancel := context.WithTimeout(ctx, r.timings.sign)
+		ctx, cancel := context.WithTimeout(ctx, r.timings.Sign)
 		defer cancel()
 		r.answers <- r.request(ctx, pools)
 	}()
@@ -239,13 +237,13 @@ func (r *renewer) handleAnswer(s signResult) {
 		r.fail(err)
 		return
 	}
-	if r.retry.failures > 0 {
-		r.log.Info("obtained a certificate again", "attempts", r.retry.failures+1)
+	if r.retry.Failures > 0 {
+		r.log.Info("obtained a certificate again", "attempts", r.retry.Failures+1)
 	}
-	r.retry.reset()
+	r.retry.Reset()
 	clear(r.logged)
-	r.next = pki.Renewal(now(), pki.End(certs))
-	r.metrics.renewals.Add(1)
+	r.next = pki.Renewal(kit.Now(), pki.End(certs))
+	r.metrics.Renewals.Add(1)
 	r.log.Info("certificate issued", "identity", r.subject.identity.String(), "until", pki.End(certs))
 	r.setCurrent(m, certs)
 	r.retryHint()
@@ -295,12 +293,12 @@ func (r *renewer) fail(err error) {
 	if f := (*failure)(nil); errors.As(err, &f) {
 		reason = f.reason
 	}
-	r.metrics.failed(reason)
+	r.metrics.Failed(reason)
 	r.logFailure(reason, fmt.Errorf("no certificate: %w", err))
-	r.retry.most = r.timings.retryUrgent
+	r.retry.Most = r.timings.RetryUrgent
 	if left := r.left(); left > 0 {
 		// The rest of a short lifetime must suffice for several attempts.
-		r.retry.most = min(r.timings.retry.most, max(left/10, r.timings.retry.first))
+		r.retry.Most = min(r.timings.Retry.Most, max(left/10, r.timings.Retry.First))
 	}
-	r.next = now().Add(spread(r.retry.next()))
+	r.next = kit.Now().Add(kit.Spread(r.retry.Next()))
 }

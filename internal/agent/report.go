@@ -8,6 +8,7 @@ import (
 	"time"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 )
 
 // hopelessStarts is the number of consecutive starts without a stable proxy that causes a
@@ -19,9 +20,9 @@ const hopelessStarts = 3
 // by many goroutines.
 type reporter struct {
 	send    func(context.Context, *identityv1.ReportRequest) error
-	timings timings
+	timings kit.Timings
 	log     *slog.Logger
-	wake    bell // rings when there is something to report
+	wake    kit.Bell // rings when there is something to report
 
 	mu sync.Mutex
 	// starts counts the starts since the proxy was last stable.
@@ -30,8 +31,8 @@ type reporter struct {
 	report *identityv1.ReportRequest
 }
 
-func newReporter(send func(context.Context, *identityv1.ReportRequest) error, timings timings, log *slog.Logger) *reporter {
-	return &reporter{send: send, timings: timings, log: log, wake: newBell()}
+func newReporter(send func(context.Context, *identityv1.ReportRequest) error, timings kit.Timings, log *slog.Logger) *reporter {
+	return &reporter{send: send, timings: timings, log: log, wake: kit.NewBell()}
 }
 
 // ended records that the proxy exited unexpectedly or, if started is false, that it could
@@ -43,8 +44,8 @@ func (r *reporter) ended(how, lastWords string, started bool) {
 	if r.starts < hopelessStarts && started {
 		return
 	}
-	r.report = &identityv1.ReportRequest{Failing: true, How: inOneLine(how), LastWords: lastWords, Starts: r.starts}
-	r.wake.ring()
+	r.report = &identityv1.ReportRequest{Failing: true, How: kit.OneLine(how), LastWords: lastWords, Starts: r.starts}
+	r.wake.Ring()
 }
 
 // stable records that the proxy has stayed up.
@@ -54,12 +55,12 @@ func (r *reporter) stable() {
 	r.starts = 0
 	if r.report.GetFailing() {
 		r.report = &identityv1.ReportRequest{}
-		r.wake.ring()
+		r.wake.Ring()
 	}
 }
 
-// run sends reports until ctx ends: new ones at once, but at most one per timings.report,
-// and a lasting problem every timings.repeat.
+// run sends reports until ctx ends: new ones at once, but at most one per kit.Timings.Report,
+// and a lasting problem every kit.Timings.Repeat.
 func (r *reporter) run(ctx context.Context) {
 	wait := time.Duration(-1)
 	for {
@@ -80,16 +81,16 @@ func (r *reporter) run(ctx context.Context) {
 		switch {
 		case err != nil:
 			r.log.Debug("cannot report the proxy's state to the controller", "error", err)
-			wait = r.timings.report
+			wait = r.timings.Report
 		case report.GetFailing():
-			wait = r.timings.repeat
+			wait = r.timings.Repeat
 		default:
 			wait = -1
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(r.timings.report):
+		case <-time.After(r.timings.Report):
 		}
 	}
 }

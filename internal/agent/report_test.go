@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 )
 
 // TestFailingProxyIsReported runs a proxy that exits repeatedly and finally stays up. The
@@ -76,7 +78,7 @@ func TestMissingCheckIsReported(t *testing.T) {
 }
 
 func TestReason(t *testing.T) {
-	long := strings.Repeat("x", 3*maxLine)
+	long := strings.Repeat("x", 3*kit.MaxLine)
 	for text, want := range map[string]string{
 		"":                              "",
 		"one\ntwo\n":                    "one two",
@@ -87,7 +89,7 @@ func TestReason(t *testing.T) {
 			t.Errorf("reason(%q) = %q, want %q", text, got, want)
 		}
 	}
-	if got := reason("error: " + long); len(got) > maxLine+3 || !strings.HasPrefix(got, "...") {
+	if got := reason("error: " + long); len(got) > kit.MaxLine+3 || !strings.HasPrefix(got, "...") {
 		t.Errorf("a long reason has %d bytes", len(got))
 	}
 }

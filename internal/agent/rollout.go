@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -33,7 +34,7 @@ const (
 // changes it, without a clock and without I/O.
 type rollout struct {
 	live    livePrefix
-	timings timings
+	timings kit.Timings
 
 	now time.Time // the time of the latest event
 	// good is the last version that the proxy acknowledged, candidate the one being checked,
@@ -49,7 +50,7 @@ type rollout struct {
 	objection error
 	watch     *watch           // nil if no process is on probation
 	refused   []refusedVersion // must not be sent again; the latest last
-	backoff   backoff          // of quarantines
+	backoff   kit.Backoff      // of quarantines
 	actions   []action         // the actions of the latest event
 }
 
@@ -265,13 +266,13 @@ func (s *rollout) install(process *child) {
 		}
 		s.watch = nil
 		if process != nil {
-			s.watch = &watch{v, before, process, s.now.Add(s.timings.probation)}
+			s.watch = &watch{v, before, process, s.now.Add(s.timings.Probation)}
 		}
 	}
 	if s.reloaded || s.stored == nil {
 		s.stored, s.storedAt = v, s.now
 	}
-	s.deadline = s.now.Add(s.timings.ack)
+	s.deadline = s.now.Add(s.timings.Ack)
 	s.offerVersion(v)
 }
 
@@ -288,7 +289,7 @@ func (s *rollout) offerVersion(v *version) {
 // accept makes the offer the good version.
 func (s *rollout) accept() {
 	s.good, s.offer, s.deadline, s.objection, s.refused = s.offer, nil, time.Time{}, nil, nil
-	s.backoff.reset()
+	s.backoff.Reset()
 	s.do(action{kind: doPoll})
 }
 
@@ -317,7 +318,7 @@ func (s *rollout) refuse(v *version, err error, retry bool) {
 	s.do(action{kind: doRefuse, version: v, err: err})
 	r := refusedVersion{name: v.name}
 	if retry {
-		r.until = s.now.Add(s.backoff.next())
+		r.until = s.now.Add(s.backoff.Next())
 	}
 	s.refused = append(slices.Clip(s.refused[max(len(s.refused)-maxRefused+1, 0):]), r)
 }
@@ -334,7 +335,7 @@ func (s *rollout) unstored() (*version, time.Time) {
 	if v == nil || s.candidate != nil || !s.deadline.IsZero() || s.stored.name == v.name {
 		return nil, time.Time{}
 	}
-	return v, s.storedAt.Add(s.timings.store)
+	return v, s.storedAt.Add(s.timings.Store)
 }
 
 // elapse handles deadlines that have passed.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 )
 
 // testVersion returns the version with a name such as a1: a letter for the code, which needs
@@ -29,7 +31,7 @@ func testVersion(t testing.TB, name string) *version {
 
 // parseRollout parses a state in the format of describe.
 func parseRollout(t testing.TB, text string, process *child) rollout {
-	s := rollout{live: "live/", timings: defaultTimings, backoff: defaultTimings.quarantine, now: rolloutTime, storedAt: rolloutTime}
+	s := rollout{live: "live/", timings: kit.DefaultTimings, backoff: kit.DefaultTimings.Quarantine, now: rolloutTime, storedAt: rolloutTime}
 	for field := range strings.FieldsSeq(text) {
 		name, value, _ := strings.Cut(field, "=")
 		var after time.Duration

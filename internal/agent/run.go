@@ -11,8 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -83,12 +82,12 @@ type runOptions struct {
 	certificateDir                     string
 	exitWith                           stringList
 	level                              logLevel
-	timings                            timings
+	timings                            kit.Timings
 }
 
 // run is the agent in the sidecar container. It returns when the proxy has been stopped.
 func run(c *config, o *runOptions, log *slog.Logger) error {
-	limitResources()
+	kit.LimitResources()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 	if c.ignored != nil {
@@ -108,7 +107,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		return err
 	}
 
-	metrics := new(metrics)
+	metrics := new(kit.Metrics)
 	signer := signer{
 		address:    cmp.Or(o.identityAddress, net.JoinHostPort(c.controller, identityPort)),
 		serverName: c.controller, tokenFile: o.tokenFile,
@@ -129,7 +128,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	}
 	identity := newHolder(subject{c.identity, c.podUID}, store, o.timings, log, metrics, func() {
 		if follower != nil {
-			follower.renewed.ring()
+			follower.renewed.Ring()
 		}
 		if c.spec.Mirror == nil || c.spec.Mirror.Live == "" {
 			proxy.requestReload()
@@ -171,7 +170,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 
 	go func() { served <- web.Serve(listener) }()
 	defer web.HTTP.Close()
-	defer server.hooks.finish(o.timings.hook, shutdown.force)
+	defer server.hooks.finish(o.timings.Hook, shutdown.force)
 	if c.spec.Secrets != nil {
 		socket, err := listenForOwnUser("unix", c.spec.Secrets.Socket)
 		if err != nil {
@@ -194,7 +193,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	go reporter.run(ctx)
 	go shutdown.onSignals(signals)
 	if len(o.exitWith) > 0 {
-		go shutdown.watch(ctx, o.exitWith, o.timings.watch)
+		go shutdown.watch(ctx, o.exitWith, o.timings.Watch)
 	}
 
 	select {
@@ -231,7 +230,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	case err = <-served:
 	}
 	draining.Store(true)
-	server.hooks.finish(o.timings.hook, shutdown.force)
+	server.hooks.finish(o.timings.Hook, shutdown.force)
 	proxy.stopRestarts()
 	proxy.stop(shutdown.force)
 	return err
@@ -239,7 +238,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 
 // observe reads what the proxy writes about its requests, and serves its metrics. The function
 // that it returns must be called once the proxy has ended.
-func observe(c *config, o *runOptions, children *children, served chan<- error, log *slog.Logger, metrics *metrics) (func(), error) {
+func observe(c *config, o *runOptions, children *children, served chan<- error, log *slog.Logger, metrics *kit.Metrics) (func(), error) {
 	from, err := newLines(&c.spec, children, log)
 	if err != nil {
 		return nil, err
@@ -266,19 +265,9 @@ func observe(c *config, o *runOptions, children *children, served chan<- error, 
 	return finish, nil
 }
 
-// memoryLimit is the memory limit, in bytes, of an agent that mirrors no files.
-const memoryLimit = 16 << 20
-
-// limitResources trades speed for a small memory footprint, since every pod has an agent.
-func limitResources() {
-	debug.SetGCPercent(25)
-	debug.SetMemoryLimit(memoryLimit)
-	runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0)))
-}
-
 func writeFiles(files []agentspec.File) error {
 	for _, f := range files {
-		if err := writeFile(f.Path, strings.NewReader(f.Content), 0o644); err != nil {
+		if err := kit.WriteFile(f.Path, strings.NewReader(f.Content), 0o644); err != nil {
 			return fmt.Errorf("writing the proxy's file %s: %w", f.Path, err)
 		}
 	}
@@ -306,7 +295,7 @@ func (s *shutdown) begin(reason string) {
 
 func (s *shutdown) onSignals(signals <-chan os.Signal) {
 	for signal := range signals {
-		if !isClosed(s.begun) {
+		if !kit.IsClosed(s.begun) {
 			s.begin(signal.String())
 			continue
 		}

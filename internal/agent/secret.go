@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -69,7 +70,7 @@ const (
 // server returns the server. It does not authenticate clients; its listener must.
 func (s *secrets) server() *grpc.Server {
 	server := grpc.NewServer(
-		grpc.ForceServerCodecV2(rawCodec{}),
+		grpc.ForceServerCodecV2(kit.RawCodec{}),
 		grpc.MaxRecvMsgSize(maxSecretRequest), grpc.MaxConcurrentStreams(maxSecretStreams),
 		grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10),
 		grpc.ConnectionTimeout(10*time.Second),
@@ -120,7 +121,7 @@ func (s *secrets) serve(_ any, stream grpc.ServerStream) error {
 				return err
 			}
 			if r.problem != "" {
-				s.log.Error("the proxy rejected a secret", "secrets", r.names, "error", inOneLine(r.problem))
+				s.log.Error("the proxy rejected a secret", "secrets", r.names, "error", kit.OneLine(r.problem))
 			}
 		}
 	}

@@ -1,11 +1,9 @@
 package agent
 
 import (
-	"fmt"
-
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/protofield"
 )
 
@@ -48,55 +46,25 @@ func parseSecretRequest(b []byte) (secretRequest, error) {
 	return r, err
 }
 
-// field appends a length-delimited field.
-func field(b []byte, number protowire.Number, value []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), value)
-}
-
 // inline returns a DataSource.
-func inline(content []byte) []byte { return field(nil, 2, content) }
+func inline(content []byte) []byte { return kit.AppendField(nil, 2, content) }
 
 // identitySecret returns a Secret with a TlsCertificate. It contains the private key.
 func identitySecret(m material) []byte {
-	certificate := field(field(nil, 1, inline(m.chain)), 2, inline(m.key))
-	return field(field(nil, 1, []byte("identity")), 2, certificate)
+	certificate := kit.AppendField(kit.AppendField(nil, 1, inline(m.chain)), 2, inline(m.key))
+	return kit.AppendField(kit.AppendField(nil, 1, []byte("identity")), 2, certificate)
 }
 
 // bundleSecret returns a Secret with a CertificateValidationContext.
 func bundleSecret(m material) []byte {
-	return field(field(nil, 1, []byte("bundle")), 4, field(nil, 1, inline(m.bundle)))
+	return kit.AppendField(kit.AppendField(nil, 1, []byte("bundle")), 4, kit.AppendField(nil, 1, inline(m.bundle)))
 }
 
 // secretResponse returns a DiscoveryResponse with Secrets.
 func secretResponse(version, nonce string, secrets [][]byte) []byte {
-	b := field(nil, 1, []byte(version))
+	b := kit.AppendField(nil, 1, []byte(version))
 	for _, secret := range secrets {
-		b = field(b, 2, field(field(nil, 1, []byte(secretType)), 2, secret))
+		b = kit.AppendField(b, 2, kit.AppendField(kit.AppendField(nil, 1, []byte(secretType)), 2, secret))
 	}
-	return field(field(b, 4, []byte(secretType)), 5, []byte(nonce))
-}
-
-// rawCodec passes messages through unchanged. A message is a *[]byte.
-type rawCodec struct{}
-
-// Name is for encoding.CodecV2.
-func (rawCodec) Name() string { return "proto" }
-
-// Marshal is for encoding.CodecV2.
-func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return nil, fmt.Errorf("unexpected message of type %T", v)
-	}
-	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
-}
-
-// Unmarshal is for encoding.CodecV2.
-func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return fmt.Errorf("unexpected message of type %T", v)
-	}
-	*b = data.Materialize()
-	return nil
+	return kit.AppendField(kit.AppendField(b, 4, []byte(secretType)), 5, []byte(nonce))
 }

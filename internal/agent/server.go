@@ -3,13 +3,13 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"sync/atomic"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -34,11 +34,11 @@ type server struct {
 	hooks    *hooks
 	slots    *limit.Share[netip.Addr]
 	log      *slog.Logger
-	metrics  *metrics
+	metrics  *kit.Metrics
 	wasReady atomic.Bool // for logging changes only
 }
 
-func newServer(probes []agentspec.Probe, prober *prober, log *slog.Logger, metrics *metrics) *server {
+func newServer(probes []agentspec.Probe, prober *prober, log *slog.Logger, metrics *kit.Metrics) *server {
 	s := &server{
 		prober: prober, probes: make(map[string]agentspec.Probe), hooks: newHooks(probes), slots: limit.NewShare[netip.Addr](maxProbes, maxProbesEach), log: log, metrics: metrics,
 	}
@@ -72,7 +72,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		reply(w, http.StatusMethodNotAllowed, "use GET")
+		kit.Reply(w, http.StatusMethodNotAllowed, "use GET")
 		return
 	}
 	switch r.URL.Path {
@@ -90,11 +90,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		replyState(w, s.alive(r.Context()))
 	case "/metrics":
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		s.metrics.write(w, s.expiry(), s.ready(r.Context()) == nil)
+		s.metrics.Write(w, s.expiry(), s.ready(r.Context()) == nil)
 	default:
 		probe, ok := s.probes[r.URL.Path]
 		if !ok {
-			reply(w, http.StatusNotFound, "no such page")
+			kit.Reply(w, http.StatusNotFound, "no such page")
 			return
 		}
 		s.serveProbe(w, r, probe)
@@ -109,7 +109,7 @@ func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agents
 		if probe.Hook != "" {
 			s.failHook(probe, errTooManyProbes)
 		}
-		reply(w, http.StatusServiceUnavailable, errTooManyProbes.Error())
+		kit.Reply(w, http.StatusServiceUnavailable, errTooManyProbes.Error())
 		return
 	}
 	defer slot.Give()
@@ -121,24 +121,24 @@ func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agents
 	if context.Cause(ctx) == errTooManyProbes {
 		a = answer{status: http.StatusServiceUnavailable, reason: errTooManyProbes.Error()}
 	}
-	s.metrics.probes.Add(1)
+	s.metrics.Probes.Add(1)
 	if !a.ok() {
-		s.metrics.probesFailed.Add(1)
+		s.metrics.ProbesFailed.Add(1)
 		s.log.Debug("probe failed", "path", probe.Path, "reason", a.reason, "error", a.detail)
 	}
-	reply(w, a.status, a.reason)
+	kit.Reply(w, a.status, a.reason)
 }
 
 // serveQuit shuts the agent down for an app that has finished.
 func (s *server) serveQuit(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !isLocal(r.RemoteAddr):
-		reply(w, http.StatusForbidden, localOnly)
+		kit.Reply(w, http.StatusForbidden, localOnly)
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", "POST")
-		reply(w, http.StatusMethodNotAllowed, "use POST")
+		kit.Reply(w, http.StatusMethodNotAllowed, "use POST")
 	default:
-		reply(w, http.StatusOK, "draining and stopping the proxy")
+		kit.Reply(w, http.StatusOK, "draining and stopping the proxy")
 		s.quit()
 	}
 }
@@ -155,17 +155,10 @@ func isLocal(client string) bool {
 
 func replyState(w http.ResponseWriter, err error) {
 	if err != nil {
-		reply(w, http.StatusServiceUnavailable, err.Error())
+		kit.Reply(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	reply(w, http.StatusOK, "ok")
-}
-
-func reply(w http.ResponseWriter, status int, text string) {
-	w.WriteHeader(status)
-	if status != http.StatusNoContent && status != http.StatusNotModified {
-		fmt.Fprintln(w, text)
-	}
+	kit.Reply(w, http.StatusOK, "ok")
 }
 
 var (

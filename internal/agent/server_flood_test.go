@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -21,7 +22,7 @@ func TestUnfinishedBodies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newServer([]agentspec.Probe{{Path: "/probe", Kind: agentspec.TCP, Port: int32(listener.Addr().(*net.TCPAddr).Port), TimeoutSeconds: 1}}, newProber("127.0.0.1"), discard, new(metrics))
+	s := newServer([]agentspec.Probe{{Path: "/probe", Kind: agentspec.TCP, Port: int32(listener.Addr().(*net.TCPAddr).Port), TimeoutSeconds: 1}}, newProber("127.0.0.1"), discard, new(kit.Metrics))
 	web := s.http()
 	defer web.HTTP.Close()
 	go web.Serve(listener)

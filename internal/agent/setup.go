@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -118,7 +119,7 @@ func copySelf(to string) error {
 		return fmt.Errorf("opening the agent's own program: %w", err)
 	}
 	defer from.Close()
-	if err := writeFile(to, from, 0o755); err != nil {
+	if err := kit.WriteFile(to, from, 0o755); err != nil {
 		return fmt.Errorf("copying the agent to %s: %w", to, err)
 	}
 	return nil
@@ -151,7 +152,7 @@ func wait(url string, timeout time.Duration) error {
 	last := errors.New("no time for an attempt")
 	for {
 		attempt, done := context.WithTimeout(ctx, 3*time.Second)
-		err := request(attempt, http.MethodGet, url)
+		err := kit.Request(attempt, http.MethodGet, url)
 		done()
 		if err == nil {
 			return nil

@@ -13,12 +13,12 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -103,9 +103,9 @@ func (s *signer) call(ctx context.Context, roots *x509.CertPool, exchange []tls.
 	case err == nil:
 		return nil
 	case transport.unverified.Load():
-		return &failure{codeName(status.Code(err)), fmt.Errorf("signing service %s: %w: %w", s.address, errUnverified, err)}
+		return &failure{kit.CodeName(status.Code(err)), fmt.Errorf("signing service %s: %w: %w", s.address, errUnverified, err)}
 	}
-	return &failure{codeName(status.Code(err)), fmt.Errorf("signing service %s: %w", s.address, err)}
+	return &failure{kit.CodeName(status.Code(err)), fmt.Errorf("signing service %s: %w", s.address, err)}
 }
 
 // verifyingTransport records whether verifying the server's certificate failed, because
@@ -125,18 +125,6 @@ func (v *verifyingTransport) ClientHandshake(ctx context.Context, authority stri
 // Clone is for credentials.TransportCredentials. It returns v itself, because gRPC dials
 // with the clone.
 func (v *verifyingTransport) Clone() credentials.TransportCredentials { return v }
-
-// codeName returns the name of a gRPC code in metrics, in snake case.
-func codeName(code codes.Code) string {
-	var b strings.Builder
-	for i, r := range code.String() {
-		if i > 0 && r >= 'A' && r <= 'Z' {
-			b.WriteByte('_')
-		}
-		b.WriteRune(r)
-	}
-	return strings.ToLower(b.String())
-}
 
 // maxBundle limits the size of an answer; a trust bundle in a ConfigMap is smaller.
 const maxBundle = 1 << 20

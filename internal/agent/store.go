@@ -3,13 +3,13 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -120,14 +120,14 @@ func (s *store) replace(m material) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	removeEntries(s.dir, func(name string) bool { return strings.HasPrefix(name, generationPrefix) && name != before })
+	kit.RemoveEntries(s.dir, func(name string) bool { return strings.HasPrefix(name, generationPrefix) && name != before })
 	generation, err := os.MkdirTemp(s.dir, generationPrefix)
 	if err != nil {
 		return err
 	}
 	err = s.fill(generation, m)
 	if err == nil {
-		err = replaceLink(filepath.Base(generation), filepath.Join(s.dir, dataLink))
+		err = kit.ReplaceLink(filepath.Base(generation), filepath.Join(s.dir, dataLink))
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(generation))
@@ -137,7 +137,7 @@ func (s *store) replace(m material) error {
 		if is, err := os.Readlink(filepath.Join(s.dir, name)); err == nil && is == target {
 			continue
 		}
-		if err := replaceLink(target, filepath.Join(s.dir, name)); err != nil {
+		if err := kit.ReplaceLink(target, filepath.Join(s.dir, name)); err != nil {
 			return err
 		}
 	}
@@ -159,48 +159,4 @@ func (s *store) fill(generation string, m material) error {
 	}
 	// Last, since this would end the inheritance of a volume's group by new files.
 	return os.Chmod(generation, s.mode(0o700))
-}
-
-// replaceLink creates a symbolic link, atomically replacing an existing one.
-func replaceLink(target, name string) error {
-	next := name + ".next"
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Symlink(target, next); err != nil {
-		return err
-	}
-	return os.Rename(next, name)
-}
-
-// removeEntries removes the entries of a folder whose names match. The next swap retries
-// removals that fail.
-func removeEntries(dir string, match func(name string) bool) {
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		if match(e.Name()) {
-			_ = os.RemoveAll(filepath.Join(dir, e.Name()))
-		}
-	}
-}
-
-// writeFile writes a file atomically, creating its folder if needed.
-func writeFile(name string, content io.Reader, mode fs.FileMode) error {
-	dir, base := filepath.Dir(name), filepath.Base(name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, "."+base+".*")
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, content)
-	err = errors.Join(err, f.Chmod(mode), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }

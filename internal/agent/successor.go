@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -39,7 +40,7 @@ kubelet sends when the pod ends, since the agent must be able to drain the proxy
 
 // runSuccessor executes the agent's orders until the connection ends.
 func runSuccessor(socket string, log *slog.Logger) error {
-	limitResources()
+	kit.LimitResources()
 	// Not ignored, since its children would inherit that.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT)
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})

@@ -99,7 +99,7 @@ func TestMountedBundleThatChangesAlways(t *testing.T) {
 		time.Sleep(25 * time.Millisecond)
 	}
 	asked := len(p.service.asked()) - before
-	if most := 2 + int(time.Since(began)/testTimings.hint.first); asked == 0 || asked > most {
+	if most := 2 + int(time.Since(began)/testTimings.Hint.First); asked == 0 || asked > most {
 		t.Errorf("in %s the signing service was asked %d times, want at least once and at most %d times", time.Since(began), asked, most)
 	}
 }
@@ -156,7 +156,7 @@ func TestLateController(t *testing.T) {
 	})
 	// After that there are no more requests.
 	before = len(p.service.asked())
-	time.Sleep(2 * testTimings.hint.most)
+	time.Sleep(2 * testTimings.Hint.Most)
 	if asked := len(p.service.asked()) - before; asked > 0 {
 		t.Errorf("%d certificates were asked for without need", asked)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 )
 
 // acceptDelay is how long a new worker may take to accept connections.
@@ -19,12 +21,12 @@ const acceptDelay = 100 * time.Millisecond
 func (p *proxy) replaceWorkers(child *child) error {
 	before := child.host.below(child)
 	isNew := func(pid int) bool { return !slices.Contains(before, pid) }
-	for range p.timings.workers {
+	for range p.timings.Workers {
 		if err := child.signal(signalNumber(p.reloads.Signal)); err != nil {
 			return fmt.Errorf("sending %s: %w", p.reloads.Signal, err)
 		}
-		for until := time.Now().Add(p.timings.worker); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-			if isClosed(child.ended) {
+		for until := time.Now().Add(p.timings.Worker); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+			if kit.IsClosed(child.ended) {
 				return fmt.Errorf("the proxy exited after %s: %s", p.reloads.Signal, child.how())
 			}
 			if slices.ContainsFunc(child.host.below(child), isNew) {
@@ -41,19 +43,19 @@ func (p *proxy) awaitFormerWorkers(child *child, workers []int) error {
 	if len(workers) == 0 {
 		return nil
 	}
-	for until := time.Now().Add(p.timings.reload); ; time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(p.timings.Reload); ; time.Sleep(20 * time.Millisecond) {
 		accepts, err := acceptsIn(child, workers)
 		if err == nil && !accepts {
 			return nil
 		}
 		switch {
-		case isClosed(child.ended):
+		case kit.IsClosed(child.ended):
 			return fmt.Errorf("the proxy exited after %s: %s", p.reloads.Signal, child.how())
 		case time.Now().Before(until):
 		case err != nil:
 			return fmt.Errorf("finding out whether the former workers of the proxy still accept connections: %w", err)
 		default:
-			return fmt.Errorf("the former workers of the proxy still accept connections %v after %s", p.timings.reload, p.reloads.Signal)
+			return fmt.Errorf("the former workers of the proxy still accept connections %v after %s", p.timings.Reload, p.reloads.Signal)
 		}
 	}
 }
