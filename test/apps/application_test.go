@@ -83,7 +83,8 @@ spec:
 	}
 	headless := ""
 	if namespace == plain || a.replicas > 1 {
-		headless = "  clusterIP: None\n"
+		// Members find each other before they are ready.
+		headless = "  clusterIP: None\n  publishNotReadyAddresses: true\n"
 	}
 	fmt.Fprintf(&out, `---
 apiVersion: v1

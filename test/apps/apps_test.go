@@ -21,6 +21,7 @@ import (
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 var (
@@ -163,7 +164,7 @@ func start(t *testing.T, root string) *town {
 		}
 		manifest += fmt.Sprintf(client, name)
 	}
-	files, err := containerFiles(root)
+	files, err := containerFiles(root, authority(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,9 +223,31 @@ func (w *town) namespaces() []string {
 	return slices.Compact(out)
 }
 
-// containerFiles returns the files of a container: the packages and the scripts of testdata.
-func containerFiles(root string) (map[string]string, error) {
-	files := map[string]string{"/apps": "testdata"}
+// authority returns a folder with the certificate and key of an authority, with which servers of
+// several members sign their certificates.
+func authority(t *testing.T) string {
+	t.Helper()
+	certificate, key, err := pki.NewCA("apps", 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := pki.EncodeKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string][]byte{"ca.crt": pki.Encode(certificate), "ca.key": text} {
+		// Servers do not run as this user.
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// containerFiles returns the files of a container: the packages, the scripts of testdata, and the authority.
+func containerFiles(root, authority string) (map[string]string, error) {
+	files := map[string]string{"/apps": "testdata", "/authority": authority}
 	for _, name := range []string{"usr", "bin", "lib", "lib64", "sbin"} {
 		files["/"+name] = filepath.Join(root, name)
 	}
@@ -353,10 +376,17 @@ func (w *town) check(t *testing.T, a application, p pair, c check) bool {
 // commandLimit bounds a client's command, and sessionLimit a session.
 const (
 	commandLimit = 60 * time.Second
-	sessionLimit = time.Minute
-	// beginning is how long sessions have to begin.
-	beginning = 3 * time.Second
+	sessionLimit = 2 * time.Minute
 )
+
+// beginning returns how long sessions have to begin. With all pairs many of them start at once,
+// some in Java.
+func beginning() time.Duration {
+	if *all {
+		return 15 * time.Second
+	}
+	return 3 * time.Second
+}
 
 // command runs a client's command and returns what it prints.
 func (w *town) command(t *testing.T, a application, p pair, command, stop string, limit time.Duration) string {
@@ -398,7 +428,7 @@ func (w *town) sessions(t *testing.T, some []application, name string, note func
 			}
 		}
 		running.Wait()
-		time.Sleep(beginning)
+		time.Sleep(beginning())
 		if failed := meanwhile(); failed != "" {
 			t.Error(failed)
 		}

@@ -48,4 +48,37 @@ var databases = []application{
 		},
 		session: `every 'select connection_id();' | mariadb --unbuffered --skip-reconnect 2>&1 | same`,
 	},
+	{
+		name: "etcd", program: "etcd (three members, with their own TLS)", file: "usr/bin/etcd", replicas: 3,
+		ports: []port{{number: 2379, appProtocol: "tcp"}, {number: 2380, appProtocol: "tcp"}},
+		advice: "`appProtocol: tcp` for both ports. Members see each other at 127.0.0.6, so with `--peer-client-cert-auth` alone they refuse each other: " +
+			"add `--experimental-peer-skip-client-san-verification`, with which they still verify the certificates, but not the addresses.",
+		checks: []check{
+			{name: "a value", command: `etcdctl put $UNIQUE hello; etcdctl get $UNIQUE --print-value-only`, want: "OK\nhello"},
+			{name: "all members", command: `etcdctl endpoint health --cluster 2>&1 | grep -c 'is healthy'`, want: "3"},
+			{name: "a value of 1 MB to one member, read from another", command: `head -c 1000000 /dev/zero | tr '\0' a | ETCDCTL_ENDPOINTS=https://etcd-0.$HOST:2379 etcdctl put $UNIQUE; ETCDCTL_ENDPOINTS=https://etcd-2.$HOST:2379 etcdctl get $UNIQUE --print-value-only | wc -c`, want: "OK\n1000001"},
+			{name: "a watch", command: `: >got; etcdctl watch $UNIQUE >got & until grep -q hello got; do etcdctl put $UNIQUE hello >put; sleep 0.2; done; kill $!; head -1 got`, want: "PUT"},
+			{name: "a lease that ends", command: `lease=$(etcdctl lease grant 2 | cut -d' ' -f2); etcdctl put $UNIQUE hello --lease=$lease; sleep 5; etcdctl get $UNIQUE --write-out=fields | grep Count`, want: "OK\n\"Count\" : 0"},
+		},
+		// A watch that lost its connection would be made again, but the numbers of writes and events would differ.
+		session: `: >seen; etcdctl watch $UNIQUE >seen & sleep 1; n=0
+while [ ! -e $STOP ]; do
+	etcdctl put $UNIQUE $n >put 2>&1 || { echo ended; kill %1; exit; }
+	n=$((n + 1)); sleep 1
+done
+sleep 1; kill %1; [ $(grep -c PUT seen) -eq $n ] && echo kept`,
+	},
+	{
+		name: "zookeeper", program: "ZooKeeper", file: "usr/share/java/zookeeper.jar",
+		ports:  []port{{number: 2181, appProtocol: "tcp"}},
+		advice: "`appProtocol: tcp`.",
+		checks: []check{
+			{name: "a node", command: `zk create /$UNIQUE hello | grep -c Created; zk get /$UNIQUE | grep hello`, want: "1\nhello"},
+			{name: "a node of a client that ends", command: `printf 'create -e /%s hello\nls /\nquit\n' $UNIQUE | zk | grep -o "^.zookeeper.*$UNIQUE\|^.*$UNIQUE.*zookeeper" | wc -l; zk ls / | grep -c $UNIQUE`, want: "1\n0"},
+			{name: "a watch", command: `(echo "create /$UNIQUE a"; echo "get -w /$UNIQUE"; sleep 1; echo "set /$UNIQUE b"; sleep 1) | zk | grep -o NodeDataChanged`, want: "NodeDataChanged"},
+			{name: "a four-letter word", command: `exec 3<>/dev/tcp/$HOST/2181; printf ruok >&3; cat <&3`, want: "imok"},
+		},
+		// Without its server the client does not end when its input does.
+		session: `same < <(every 'ls /zookeeper' | zk 2>/dev/null | grep --line-buffered -o -e '^\[.*\]$' -e state:Disconnected -e ConnectionLoss 2>/dev/null)`,
+	},
 }
