@@ -174,6 +174,8 @@ var rules = []rule{
 		"it reads a cluster and reports what is wrong; the command connects it to the cluster"},
 	{"internal/agent/kit", "internal/metric google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
 		"all rooms of the agent share it, so it knows none of them"},
+	{"internal/agent/socket", "internal/limit golang.org/x/sys/unix",
+		"it asks the kernel about sockets, whatever their use"},
 	{"internal/agent", "internal/agent/... internal/metric apis/identity/v1 certificate internal/limit internal/pki internal/protofield mesh sidecar/agentspec sidecar/mirror sidecar/telemetry github.com/pires/go-proxyproto golang.org/x/sys/unix google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
 		"it is in every pod: it is small, has no Kubernetes client and depends on no driver"},
 	{"internal/capture", "sidecar/agentspec github.com/google/nftables/... github.com/mdlayher/netlink github.com/vishvananda/netlink golang.org/x/sys/unix",

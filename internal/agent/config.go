@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
@@ -239,8 +240,8 @@ func (c *config) check() error {
 		switch {
 		case !isPath(secrets.Socket):
 			wrong("secrets.socket %q must be absolute and without . and ..", secrets.Socket)
-		case len(secrets.Socket) > maxSocketPath:
-			wrong("secrets.socket %q is longer than %d bytes, the limit for a socket's path", secrets.Socket, maxSocketPath)
+		case len(secrets.Socket) > socket.MaxPath:
+			wrong("secrets.socket %q is longer than %d bytes, the limit for a socket's path", secrets.Socket, socket.MaxPath)
 		case written[secrets.Socket]:
 			wrong("secrets.socket %q is also one of the files", secrets.Socket)
 		case s.Mirror != nil && isWithin(secrets.Socket, s.Mirror.Dir):

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 )
 
 // former is a process that a successor has replaced.
@@ -120,11 +121,11 @@ func (p *proxy) handOver(next *remote, folder string) error {
 	if old == nil {
 		return errors.New("the proxy is not running")
 	}
-	own, err := socketsOf("self")
+	own, err := socket.Of("self")
 	if err != nil {
 		return err
 	}
-	steering, err := startSteering(func(l listening) bool { return !own[l.inode] }, p.agentOnly)
+	steering, err := startSteering(func(l socket.Socket) bool { return !own[l.Inode] }, p.agentOnly)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
@@ -156,15 +157,15 @@ func (l *live) stopAwaiting() {
 // ServeHTTP answers the pod's own processes. Any of them may read; only those with the
 // agent's user ID, which is also the proxy's, may acknowledge and reject.
 func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !isLocal(r.RemoteAddr) {
-		kit.Reply(w, http.StatusForbidden, localOnly)
+	if !socket.IsLocal(r.RemoteAddr) {
+		kit.Reply(w, http.StatusForbidden, socket.LocalOnly)
 		return
 	}
-	if r.Method == http.MethodPost && !isOwnUser(r) {
+	if r.Method == http.MethodPost && !socket.IsOwnUser(r) {
 		kit.Reply(w, http.StatusForbidden, "only the proxy may report on its files")
 		return
 	}
-	if versions, err := mirror.Versions(r); err == nil && len(versions) > 0 && r.Method == http.MethodGet && l.awaits(versions[0]) && !isOwnUser(r) {
+	if versions, err := mirror.Versions(r); err == nil && len(versions) > 0 && r.Method == http.MethodGet && l.awaits(versions[0]) && !socket.IsOwnUser(r) {
 		// Answer it like any other request, but without acknowledging the version.
 		r.Header["If-None-Match"] = append([]string{`"` + mirror.Version(mirror.Set{}) + `"`}, r.Header["If-None-Match"]...)
 	}

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -228,14 +229,6 @@ func (p *prober) probeGRPC(ctx context.Context, probe agentspec.Probe, from http
 	return nil
 }
 
-// The proxy's connections to the pod's own address are redirected to its inbound port, for
-// pods that call their own Service. Connections from these source addresses are not: the
-// proxy's inbound side and the agent use them to reach the app.
-var (
-	appSource4 = netip.MustParseAddr("127.0.0.6")
-	appSource6 = netip.MustParseAddr("::6")
-)
-
 // dialApp connects to the app, bypassing the redirection.
 func dialApp(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Control: func(_, address string, raw syscall.RawConn) error {
@@ -256,9 +249,9 @@ func bindSource(fd int, to netip.Addr) {
 	// Let connect choose the port, so that the port need not be free for all destinations.
 	_ = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 	if to.Unmap().Is4() {
-		_ = unix.Bind(fd, &unix.SockaddrInet4{Addr: appSource4.As4()})
+		_ = unix.Bind(fd, &unix.SockaddrInet4{Addr: socket.AppSource4.As4()})
 	} else {
-		_ = unix.Bind(fd, &unix.SockaddrInet6{Addr: appSource6.As16()})
+		_ = unix.Bind(fd, &unix.SockaddrInet6{Addr: socket.AppSource6.As16()})
 	}
 }
 

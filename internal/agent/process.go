@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -214,7 +215,7 @@ func (c *children) sockets(of *child, only ...int) ([]uint64, error) {
 		processes = slices.DeleteFunc(processes, func(pid int) bool { return !slices.Contains(only, pid) })
 	}
 	for _, pid := range processes {
-		some, err := socketsOf(strconv.Itoa(pid))
+		some, err := socket.Of(strconv.Itoa(pid))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -172,7 +173,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	defer web.HTTP.Close()
 	defer server.hooks.finish(o.timings.Hook, shutdown.force)
 	if c.spec.Secrets != nil {
-		socket, err := listenForOwnUser("unix", c.spec.Secrets.Socket)
+		socket, err := socket.ListenForOwnUser("unix", c.spec.Secrets.Socket)
 		if err != nil {
 			return err
 		}
@@ -218,7 +219,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	}
 	go proxy.run()
 	if c.spec.Upgrade != nil {
-		socket, err := listenForOwnUser("unixpacket", o.successorSocket)
+		socket, err := socket.ListenForOwnUser("unixpacket", o.successorSocket)
 		if err != nil {
 			return err
 		}

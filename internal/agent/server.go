@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -132,8 +133,8 @@ func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agents
 // serveQuit shuts the agent down for an app that has finished.
 func (s *server) serveQuit(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case !isLocal(r.RemoteAddr):
-		kit.Reply(w, http.StatusForbidden, localOnly)
+	case !socket.IsLocal(r.RemoteAddr):
+		kit.Reply(w, http.StatusForbidden, socket.LocalOnly)
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", "POST")
 		kit.Reply(w, http.StatusMethodNotAllowed, "use POST")
@@ -141,16 +142,6 @@ func (s *server) serveQuit(w http.ResponseWriter, r *http.Request) {
 		kit.Reply(w, http.StatusOK, "draining and stopping the proxy")
 		s.quit()
 	}
-}
-
-// localOnly is the answer to requests from outside the pod.
-const localOnly = "only the pod's own containers may send this, over 127.0.0.1 or ::1"
-
-// isLocal reports whether the client is in the pod. Requests that the proxy forwards from
-// the network also come from a loopback address, appSource4.
-func isLocal(client string) bool {
-	addr := limit.Address(client)
-	return addr.IsLoopback() && addr != appSource4
 }
 
 func replyState(w http.ResponseWriter, err error) {

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 )
 
 // steering decides which of two processes gets the new connections to the endpoints on
@@ -35,7 +37,7 @@ import (
 // The agent's sockets must be removed before the successor changes its own. Steering is safe
 // for use by many goroutines once change has been called.
 type steering struct {
-	points map[endpoint]*point
+	points map[socket.Endpoint]*point
 
 	mu    sync.Mutex
 	ended bool
@@ -43,7 +45,7 @@ type steering struct {
 
 // point is an endpoint of a steering.
 type point struct {
-	at endpoint
+	at socket.Endpoint
 	// optional says that the successor need not listen here.
 	optional bool
 	// former and successor are the inodes of the processes' sockets.
@@ -57,9 +59,9 @@ type point struct {
 // startSteering begins to send all new connections to the former process, whose sockets are those
 // of the agent's user that isFormer chooses. The successor need not listen on the optional
 // addresses.
-func startSteering(isFormer func(listening) bool, optional []netip.AddrPort) (*steering, error) {
-	s := &steering{points: make(map[endpoint]*point)}
-	sockets, err := listListening()
+func startSteering(isFormer func(socket.Socket) bool, optional []netip.AddrPort) (*steering, error) {
+	s := &steering{points: make(map[socket.Endpoint]*point)}
+	sockets, err := socket.ListListening()
 	if err != nil {
 		return nil, err
 	}
@@ -67,11 +69,11 @@ func startSteering(isFormer func(listening) bool, optional []netip.AddrPort) (*s
 		if !isFormer(l) {
 			continue
 		}
-		if s.points[l.at] == nil {
-			s.points[l.at] = &point{at: l.at, optional: slices.Contains(optional, l.at.addr), socket: -1}
+		if s.points[l.At] == nil {
+			s.points[l.At] = &point{at: l.At, optional: slices.Contains(optional, l.At.Addr), socket: -1}
 		}
-		p := s.points[l.at]
-		p.former = append(p.former, l.inode)
+		p := s.points[l.At]
+		p.former = append(p.former, l.Inode)
 	}
 	if len(s.points) == 0 {
 		return nil, errors.New("the proxy does not listen")
@@ -93,7 +95,7 @@ func startSteering(isFormer func(listening) bool, optional []netip.AddrPort) (*s
 func (p *point) join() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	fd, inode, err := listenSilently(p.at)
+	fd, inode, err := socket.ListenSilently(p.at)
 	if err != nil {
 		return err
 	}
@@ -127,21 +129,21 @@ type sharers struct {
 
 // find returns the sockets of both processes.
 func (s *steering) find() (map[*point]sharers, error) {
-	sockets, err := listListening()
+	sockets, err := socket.ListListening()
 	if err != nil {
 		return nil, err
 	}
 	found := make(map[*point]sharers)
 	for _, l := range sockets {
-		p := s.points[l.at]
-		if p == nil || slices.Contains(p.own, l.inode) {
+		p := s.points[l.At]
+		if p == nil || slices.Contains(p.own, l.Inode) {
 			continue
 		}
 		at := found[p]
-		if slices.Contains(p.former, l.inode) {
+		if slices.Contains(p.former, l.Inode) {
 			at.former++
 		} else {
-			at.successor = append(at.successor, l.inode)
+			at.successor = append(at.successor, l.Inode)
 		}
 		found[p] = at
 	}
@@ -185,15 +187,15 @@ func (s *steering) isOver() (bool, error) {
 func (s *steering) hasConnections(inodes []uint64) (bool, error) {
 	ports := make(map[uint16]bool)
 	for at := range s.points {
-		ports[at.addr.Port()] = true
+		ports[at.Addr.Port()] = true
 	}
-	connections, err := listSockets(statesOpen)
+	connections, err := socket.List(socket.StatesOpen)
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(connections, func(c listening) bool {
-		_, ok := slices.BinarySearch(inodes, c.inode)
-		return ok && ports[c.at.addr.Port()]
+	return slices.ContainsFunc(connections, func(c socket.Socket) bool {
+		_, ok := slices.BinarySearch(inodes, c.Inode)
+		return ok && ports[c.At.Addr.Port()]
 	}), nil
 }
 
@@ -220,7 +222,7 @@ func (s *steering) withFormer(port uint16, f func() error) error {
 func (s *steering) on(port uint16) []*point {
 	var points []*point
 	for _, p := range s.points {
-		if p.at.addr.Port() == port {
+		if p.at.Addr.Port() == port {
 			points = append(points, p)
 		}
 	}
@@ -260,14 +262,14 @@ func (s *steering) change() error {
 			continue
 		}
 		for range p.former {
-			fd, inode, err := listenSilently(p.at)
+			fd, inode, err := socket.ListenSilently(p.at)
 			if err != nil {
 				return err
 			}
 			p.fillers, p.own = append(p.fillers, fd), append(p.own, inode)
 		}
 	}
-	counts := make(map[endpoint]int)
+	counts := make(map[socket.Endpoint]int)
 	for _, p := range s.points {
 		counts[p.at] = len(p.successor)
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 )
 
 // sharing is a server that shares its port, and answers each connection with its name.
@@ -176,11 +178,11 @@ func testSteering(t *testing.T, address string, formerThreads, threads int) {
 	if len(calls.failed) > 0 {
 		t.Errorf("%d of %d calls failed, the first: %v", len(calls.failed), calls.calls, calls.failed[0])
 	}
-	after, err := listListening()
+	after, err := socket.ListListening()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left := slices.DeleteFunc(after, func(l listening) bool { return !isFormer(l) }); len(left) != threads {
+	if left := slices.DeleteFunc(after, func(l socket.Socket) bool { return !isFormer(l) }); len(left) != threads {
 		t.Errorf("%d sockets are left, want the successor's %d", len(left), threads)
 	}
 	t.Logf("%d calls, %d to the former, %d to the successor, the slowest took %v", calls.calls, former.served.Load(), successor.served.Load(), calls.slowest)
@@ -200,7 +202,7 @@ func TestSteeringNeedsSharedPorts(t *testing.T) {
 }
 
 // onPort chooses the sockets with the port of a listener. Other tests and programs have theirs.
-func onPort(listener net.Listener) func(listening) bool {
+func onPort(listener net.Listener) func(socket.Socket) bool {
 	port := uint16(listener.Addr().(*net.TCPAddr).Port)
-	return func(l listening) bool { return l.at.addr.Port() == port }
+	return func(l socket.Socket) bool { return l.At.Addr.Port() == port }
 }

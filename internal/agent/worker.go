@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 )
 
 // acceptDelay is how long a new worker may take to accept connections.
@@ -66,8 +67,8 @@ func acceptsIn(child *child, workers []int) (bool, error) {
 	if err != nil || len(sockets) == 0 {
 		return false, err
 	}
-	all, err := listListening()
-	return slices.ContainsFunc(all, func(l listening) bool { return slices.Contains(sockets, l.inode) }), err
+	all, err := socket.ListListening()
+	return slices.ContainsFunc(all, func(l socket.Socket) bool { return slices.Contains(sockets, l.Inode) }), err
 }
 
 // processesBelow returns the child processes of a process.

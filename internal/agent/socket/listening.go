@@ -1,4 +1,4 @@
-package agent
+package socket
 
 import (
 	"encoding/binary"
@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endpoint is where a socket listens. Sockets with the same endpoint and SO_REUSEPORT share
+// Endpoint is where a socket listens. Sockets with the same endpoint and SO_REUSEPORT share
 // its connections.
-type endpoint struct {
-	addr netip.AddrPort
+type Endpoint struct {
+	Addr netip.AddrPort
 	// only6 says that a socket of IPv6 takes no connections of IPv4.
 	only6 bool
 }
 
 // String is for errors.
-func (e endpoint) String() string { return e.addr.String() }
+func (e Endpoint) String() string { return e.Addr.String() }
 
-// listening is a TCP socket, usually a listening one, with its local address.
-type listening struct {
-	at    endpoint
-	inode uint64
+// Socket is a TCP socket, usually a listening one, with its local address.
+type Socket struct {
+	At    Endpoint
+	Inode uint64
 }
 
 const (
@@ -43,13 +43,13 @@ const (
 // has not finished.
 const (
 	statesListening = 1 << 10
-	statesOpen      = 1<<1 | 1<<3 | 1<<4 | 1<<5 | 1<<8 | 1<<9 | 1<<11
+	StatesOpen      = 1<<1 | 1<<3 | 1<<4 | 1<<5 | 1<<8 | 1<<9 | 1<<11
 )
 
-// listSockets returns the TCP sockets of the agent's user in the pod in some states, by
+// List returns the TCP sockets of the agent's user in the pod in some states, by
 // sock_diag(7).
-func listSockets(states uint32) ([]listening, error) {
-	var all []listening
+func List(states uint32) ([]Socket, error) {
+	var all []Socket
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		some, err := dumpSockets(family, states)
 		if err != nil {
@@ -60,10 +60,10 @@ func listSockets(states uint32) ([]listening, error) {
 	return all, nil
 }
 
-// listListening returns the listening TCP sockets of the agent's user in the pod.
-func listListening() ([]listening, error) { return listSockets(statesListening) }
+// ListListening returns the listening TCP sockets of the agent's user in the pod.
+func ListListening() ([]Socket, error) { return List(statesListening) }
 
-func dumpSockets(family byte, states uint32) ([]listening, error) {
+func dumpSockets(family byte, states uint32) ([]Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func dumpSockets(family byte, states uint32) ([]listening, error) {
 	if err := unix.Sendto(fd, newDiagRequest(unix.NLM_F_DUMP, family, states), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, err
 	}
-	var all []listening
+	var all []Socket
 	answer := make([]byte, 32<<10)
 	for {
 		n, _, err := unix.Recvfrom(fd, answer, 0)
@@ -94,7 +94,7 @@ func dumpSockets(family byte, states uint32) ([]listening, error) {
 }
 
 // parseSockets reads the sockets of the agent's user in one answer, and whether it is the last one.
-func parseSockets(b []byte) (all []listening, done bool, err error) {
+func parseSockets(b []byte) (all []Socket, done bool, err error) {
 	for len(b) >= netlinkHeader {
 		size := int(binary.NativeEndian.Uint32(b))
 		if size < netlinkHeader || size > len(b) {
@@ -127,15 +127,15 @@ func parseSockets(b []byte) (all []listening, done bool, err error) {
 func align4(n int) int { return (n + 3) &^ 3 }
 
 // socketOf reads a complete message about a socket.
-func socketOf(message []byte) listening {
+func socketOf(message []byte) Socket {
 	body := message[netlinkHeader:]
 	ip := netip.AddrFrom4([4]byte(body[8:12]))
 	if body[0] == unix.AF_INET6 {
 		ip = netip.AddrFrom16([16]byte(body[8:24]))
 	}
-	l := listening{
-		at:    endpoint{addr: netip.AddrPortFrom(ip, binary.BigEndian.Uint16(body[4:]))},
-		inode: uint64(binary.NativeEndian.Uint32(message[diagUID+4:])),
+	l := Socket{
+		At:    Endpoint{Addr: netip.AddrPortFrom(ip, binary.BigEndian.Uint16(body[4:]))},
+		Inode: uint64(binary.NativeEndian.Uint32(message[diagUID+4:])),
 	}
 	for rest := message[diagSize:]; len(rest) >= 4; {
 		size := int(binary.NativeEndian.Uint16(rest))
@@ -143,15 +143,15 @@ func socketOf(message []byte) listening {
 			break
 		}
 		if binary.NativeEndian.Uint16(rest[2:]) == inetDiagV6Only && size > 4 {
-			l.at.only6 = rest[4] != 0
+			l.At.only6 = rest[4] != 0
 		}
 		rest = rest[min(align4(size), len(rest)):]
 	}
 	return l
 }
 
-// socketsOf returns the inodes of the sockets of a process, given as its ID or "self".
-func socketsOf(process string) (map[uint64]bool, error) {
+// Of returns the inodes of the sockets of a process, given as its ID or "self".
+func Of(process string) (map[uint64]bool, error) {
 	folder := filepath.Join("/proc", process, "fd")
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -176,14 +176,14 @@ func socketsOf(process string) (map[uint64]bool, error) {
 // maxHops is the highest number of hops that a packet can have left.
 const maxHops = 255
 
-// listenSilently opens a socket that shares the endpoint's connections, but drops the packets
+// ListenSilently opens a socket that shares the endpoint's connections, but drops the packets
 // that the kernel gives it: whoever wants to connect tries again a second later. It demands
 // packets with maxHops hops left, while Linux, BSD and Windows begin with 64 or 128.
-func listenSilently(at endpoint) (fd int, inode uint64, err error) {
+func ListenSilently(at Endpoint) (fd int, inode uint64, err error) {
 	family := unix.AF_INET
-	var address unix.Sockaddr = &unix.SockaddrInet4{Port: int(at.addr.Port()), Addr: as4(at.addr.Addr())}
-	if at.addr.Addr().Is6() {
-		family, address = unix.AF_INET6, &unix.SockaddrInet6{Port: int(at.addr.Port()), Addr: at.addr.Addr().As16()}
+	var address unix.Sockaddr = &unix.SockaddrInet4{Port: int(at.Addr.Port()), Addr: as4(at.Addr.Addr())}
+	if at.Addr.Addr().Is6() {
+		family, address = unix.AF_INET6, &unix.SockaddrInet6{Port: int(at.Addr.Port()), Addr: at.Addr.Addr().As16()}
 	}
 	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -1,4 +1,4 @@
-package agent
+package socket
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package agent
+package socket
 
 import (
 	"bufio"
@@ -21,13 +21,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSocketPath is the maximum length of a Unix socket's path, in bytes (unix(7)).
-const maxSocketPath = 107
+// MaxPath is the maximum length of a Unix socket's path, in bytes (unix(7)).
+const MaxPath = 107
 
-// listenForOwnUser listens on a Unix socket that only processes with the agent's user ID, such
+// ListenForOwnUser listens on a Unix socket that only processes with the agent's user ID, such
 // as the proxy, can use. The network is unix or unixpacket. The file's mode excludes others;
 // since a mode can be changed, each connection's user is checked too.
-func listenForOwnUser(network, path string) (net.Listener, error) {
+func ListenForOwnUser(network, path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("listening for the proxy: %w", err)
 	}
@@ -79,10 +79,10 @@ func peerUser(conn *net.UnixConn) (int, error) {
 	return int(peer.Uid), nil
 }
 
-// isOwnUser reports whether a request from this machine comes from a process with the
+// IsOwnUser reports whether a request from this machine comes from a process with the
 // agent's user ID. The kernel knows the owner of the client's socket; if it does not
 // answer, the result is false.
-func isOwnUser(r *http.Request) bool {
+func IsOwnUser(r *http.Request) bool {
 	server, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
 		return false
