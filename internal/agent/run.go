@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/ondemand"
 	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -187,8 +188,8 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 			return err
 		}
 		defer unknown.Close()
-		relay := newRelay(*c.spec.OnDemand, newInquiry(signer.learnWith(store), o.timings), o.timings, log, metrics)
-		go func() { served <- relay.serve(ctx, unknown) }()
+		relay := ondemand.NewRelay(*c.spec.OnDemand, signer.learnWith(store), o.timings, log, metrics)
+		go func() { served <- relay.Serve(ctx, unknown) }()
 	}
 	go source.run(ctx)
 	go reporter.run(ctx)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -181,4 +182,26 @@ func verify(chain []*x509.Certificate, roots pki.Bundle) error {
 		return fmt.Errorf("the trust bundle does not verify the certificate: %w", err)
 	}
 	return nil
+}
+
+// learnWith returns a function that asks the controller about an address, verifying it by the
+// trust bundle in the identity files.
+func (s *signer) learnWith(store *store) func(context.Context, netip.AddrPort) (bool, error) {
+	return func(ctx context.Context, address netip.AddrPort) (bool, error) {
+		m, err := store.read()
+		if err != nil {
+			return false, err
+		}
+		roots, err := parseRoots(m.bundle)
+		if err != nil {
+			return false, fmt.Errorf("the trust bundle: %w", err)
+		}
+		var inMesh bool
+		err = s.call(ctx, roots.Pool(), nil, func(ctx context.Context, client identityv1.IdentityClient) error {
+			answer, err := client.Learn(ctx, &identityv1.LearnRequest{Address: address.String()})
+			inMesh = answer.GetInMesh()
+			return err
+		})
+		return inMesh, err
+	}
 }

@@ -1,4 +1,4 @@
-package agent
+package ondemand
 
 import (
 	"bufio"
@@ -28,9 +28,9 @@ const (
 	maxRounds = 4
 )
 
-// relay takes connections to destinations that the proxy does not know, finds out where they
+// Relay takes connections to destinations that the proxy does not know, finds out where they
 // go, and hands them back to the proxy. Its methods are safe for use by many goroutines.
-type relay struct {
+type Relay struct {
 	to      agentspec.OnDemand
 	inquiry *inquiry
 	timings kit.Timings
@@ -56,15 +56,17 @@ type handover struct {
 	rounds  int
 }
 
-func newRelay(to agentspec.OnDemand, inquiry *inquiry, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *relay {
-	return &relay{
-		to: to, inquiry: inquiry, timings: timings, log: log, metrics: metrics,
+// NewRelay returns a relay for an OnDemand of the proxy. Learn asks the controller whether an
+// address is in the mesh.
+func NewRelay(to agentspec.OnDemand, learn func(context.Context, netip.AddrPort) (bool, error), timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *Relay {
+	return &Relay{
+		to: to, inquiry: newInquiry(learn, timings), timings: timings, log: log, metrics: metrics,
 		slots: make(chan struct{}, maxRelayed), handed: make(map[flow]*handover),
 	}
 }
 
-// serve takes connections until the listener is closed.
-func (r *relay) serve(ctx context.Context, listener net.Listener) error {
+// Serve takes connections until the listener is closed.
+func (r *Relay) Serve(ctx context.Context, listener net.Listener) error {
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -83,7 +85,7 @@ func (r *relay) serve(ctx context.Context, listener net.Listener) error {
 }
 
 // take handles a connection until it ends.
-func (r *relay) take(ctx context.Context, conn *net.TCPConn) {
+func (r *Relay) take(ctx context.Context, conn *net.TCPConn) {
 	header, from, err := readHeader(conn, r.timings.Admin)
 	if err != nil {
 		r.log.Debug("refused a connection to an unknown destination", "error", err)
@@ -133,7 +135,7 @@ func unmapped(addr *net.TCPAddr) netip.AddrPort {
 
 // isBack reports whether the proxy hands back a connection that it was just handed. If the
 // relay has stopped to wait for that, it returns how often that has happened.
-func (r *relay) isBack(from flow) (rounds int, again bool) {
+func (r *Relay) isBack(from flow) (rounds int, again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.handed[from]
@@ -149,7 +151,7 @@ func (r *relay) isBack(from flow) (rounds int, again bool) {
 }
 
 // route asks about the destination and returns a connection of the proxy for it.
-func (r *relay) route(ctx context.Context, from flow, header *proxyproto.Header, rounds int) (stream, error) {
+func (r *Relay) route(ctx context.Context, from flow, header *proxyproto.Header, rounds int) (stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timings.Unknown)
 	defer cancel()
 	inMesh, err := r.inquiry.ask(ctx, from.to)
@@ -185,7 +187,7 @@ func (r *relay) route(ctx context.Context, from flow, header *proxyproto.Header,
 
 // hand hands a connection to the proxy as known. It returns nil if the proxy does not know
 // the destination yet.
-func (r *relay) hand(ctx context.Context, from flow, header *proxyproto.Header) (stream, error) {
+func (r *Relay) hand(ctx context.Context, from flow, header *proxyproto.Header) (stream, error) {
 	h := r.expect(from)
 	out, err := r.dial(ctx, r.to.Known, header)
 	if err != nil {
@@ -212,7 +214,7 @@ func (r *relay) hand(ctx context.Context, from flow, header *proxyproto.Header) 
 }
 
 // expect records that a connection is about to be handed over.
-func (r *relay) expect(from flow) *handover {
+func (r *Relay) expect(from flow) *handover {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &handover{back: make(chan struct{})}
@@ -223,7 +225,7 @@ func (r *relay) expect(from flow) *handover {
 	return h
 }
 
-func (r *relay) forget(from flow, h *handover) {
+func (r *Relay) forget(from flow, h *handover) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.handed[from] == h {
@@ -231,7 +233,7 @@ func (r *relay) forget(from flow, h *handover) {
 	}
 }
 
-func (r *relay) dial(ctx context.Context, address string, header *proxyproto.Header) (stream, error) {
+func (r *Relay) dial(ctx context.Context, address string, header *proxyproto.Header) (stream, error) {
 	network := "tcp"
 	if path.IsAbs(address) {
 		network = "unix"

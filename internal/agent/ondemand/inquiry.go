@@ -1,14 +1,12 @@
-package agent
+package ondemand
 
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/netip"
 	"sync"
 	"time"
 
-	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 )
 
@@ -114,26 +112,4 @@ func (i *inquiry) remember(address netip.AddrPort) {
 		delete(i.outside, oldest)
 	}
 	i.outside[address] = time.Now()
-}
-
-// learnWith returns a function that asks the controller about an address, verifying it by the
-// trust bundle in the identity files.
-func (s *signer) learnWith(store *store) func(context.Context, netip.AddrPort) (bool, error) {
-	return func(ctx context.Context, address netip.AddrPort) (bool, error) {
-		m, err := store.read()
-		if err != nil {
-			return false, err
-		}
-		roots, err := parseRoots(m.bundle)
-		if err != nil {
-			return false, fmt.Errorf("the trust bundle: %w", err)
-		}
-		var inMesh bool
-		err = s.call(ctx, roots.Pool(), nil, func(ctx context.Context, client identityv1.IdentityClient) error {
-			answer, err := client.Learn(ctx, &identityv1.LearnRequest{Address: address.String()})
-			inMesh = answer.GetInMesh()
-			return err
-		})
-		return inMesh, err
-	}
 }

@@ -1,4 +1,4 @@
-package agent
+package ondemand
 
 import (
 	"bufio"
@@ -24,7 +24,7 @@ import (
 // hands connections that it does not know to the relay again. The mesh and what is outside
 // answer with their name, and then with what they get in upper case.
 type relayed struct {
-	*relay
+	*Relay
 	t     *testing.T
 	agent string
 	// knows makes the proxy know all destinations; hesitates is how long it takes to hand a
@@ -70,17 +70,17 @@ func newRelayed(t *testing.T, hesitates time.Duration, learn func() (bool, error
 		// A machine under load must not make the proxy late.
 		timings.Silence = 150 * time.Millisecond
 	}
-	inquiry := newInquiry(func(context.Context, netip.AddrPort) (bool, error) {
+	ask := func(context.Context, netip.AddrPort) (bool, error) {
 		r.asks.Add(1)
 		return (*r.learn.Load())()
-	}, timings)
+	}
 	to := agentspec.OnDemand{Outside: r.listen("unix", func(conn net.Conn) {
 		r.outside.Add(1)
 		respond("outside", conn)
 	})}
 	to.Known = r.listen("unix", r.proxy)
-	r.relay = newRelay(to, inquiry, timings, slog.New(slog.NewTextHandler(&r.log, nil)), new(kit.Metrics))
-	go r.serve(t.Context(), listener)
+	r.Relay = NewRelay(to, ask, timings, slog.New(slog.NewTextHandler(&r.log, nil)), new(kit.Metrics))
+	go r.Serve(t.Context(), listener)
 	return r
 }
 
