@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
-	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
 // host starts processes in a container: the agent's own, or that of a successor.
@@ -69,8 +68,8 @@ type child struct {
 
 // newChildren makes this process the reaper of its descendants. A program must call it at
 // most once and must not wait for processes elsewhere. The children's environment is the
-// agent's plus env.
-func newChildren(env []agentspec.EnvVar) (*children, error) {
+// agent's plus added, as NAME=VALUE; the proxy also gets the pipes for lines.
+func newChildren(added []string, lines []*os.File) (*children, error) {
 	// Process 1 of a container is a reaper anyway.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("becoming the reaper of orphaned processes: %w", err)
@@ -79,10 +78,7 @@ func newChildren(env []agentspec.EnvVar) (*children, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &children{forks: make(chan func()), null: null, byPID: make(map[int]*child)}
-	for _, v := range env {
-		c.added = append(c.added, v.Name+"="+v.Value)
-	}
+	c := &children{forks: make(chan func()), null: null, added: added, lines: lines, byPID: make(map[int]*child)}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
 	go func() {

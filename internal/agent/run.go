@@ -20,6 +20,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/agent/ondemand"
+	"github.com/outrigger-mesh/outrigger/internal/agent/record"
 	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -95,7 +96,16 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	if c.ignored != nil {
 		log.Warn("this agent does not know a field of its configuration; the init image is older than the injector", "reason", c.ignored.Error())
 	}
-	children, err := newChildren(c.spec.Env)
+	metrics := new(kit.Metrics)
+	observer, err := record.New(&c.spec, record.Workload{Identity: c.identity, Class: c.class, Name: c.workload}, o.listenMetrics, o.timings, log, metrics)
+	if err != nil {
+		return err
+	}
+	var env []string
+	for _, v := range c.spec.Env {
+		env = append(env, v.Name+"="+v.Value)
+	}
+	children, err := newChildren(append(env, observer.Env()...), observer.Pipes())
 	if err != nil {
 		return err
 	}
@@ -109,17 +119,16 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		return err
 	}
 
-	metrics := new(kit.Metrics)
 	signer := signer{
 		address:    cmp.Or(o.identityAddress, net.JoinHostPort(c.controller, identityPort)),
 		serverName: c.controller, tokenFile: o.tokenFile,
 	}
 	served := make(chan error, 4)
-	finish, err := observe(c, o, children, served, log, metrics)
-	if err != nil {
-		return err
+	observer.Start()
+	defer observer.Finish()
+	if c.spec.Records != nil {
+		go func() { served <- observer.Serve() }()
 	}
-	defer finish()
 	reporter := newReporter(signer.reportWith(store), o.timings, log)
 	proxy := newProxy(&c.spec, children, reporter, o.timings, log, metrics)
 	var follower *follower
@@ -236,35 +245,6 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	proxy.stopRestarts()
 	proxy.stop(shutdown.force)
 	return err
-}
-
-// observe reads what the proxy writes about its requests, and serves its metrics. The function
-// that it returns must be called once the proxy has ended.
-func observe(c *config, o *runOptions, children *children, served chan<- error, log *slog.Logger, metrics *kit.Metrics) (func(), error) {
-	from, err := newLines(&c.spec, children, log)
-	if err != nil {
-		return nil, err
-	}
-	finish := from.finish
-	if c.spec.Spans != nil {
-		exporter := newExporter(&c.spec, from, o.timings, log, metrics)
-		finish = func() {
-			from.finish()
-			exporter.finish()
-		}
-	}
-	if c.spec.Records != nil {
-		listener, err := listenBeside(o.listenMetrics)
-		if err != nil {
-			return nil, err
-		}
-		counter := newCounter(c, metrics)
-		from.handlers = append(from.handlers, counter.count)
-		exposition := newExposition(counter, c.spec.Records.Metrics, log)
-		go func() { served <- exposition.http().Serve(listener) }()
-	}
-	from.start()
-	return finish, nil
 }
 
 func writeFiles(files []agentspec.File) error {

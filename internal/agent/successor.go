@@ -48,7 +48,7 @@ func runSuccessor(socket string, log *slog.Logger) error {
 		return fmt.Errorf("connecting to the agent of the sidecar container: %w", err)
 	}
 	defer conn.Close()
-	children, err := newChildren(nil)
+	children, err := newChildren(nil, nil)
 	if err != nil {
 		return err
 	}

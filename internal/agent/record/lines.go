@@ -1,4 +1,4 @@
-package agent
+package record
 
 import (
 	"bufio"
@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
@@ -38,6 +37,10 @@ type lines struct {
 	// reads are the ends of the pipes from which lines are read, until the proxy and the agent
 	// have closed the other ones, proxys.
 	reads, proxys []*os.File
+	// passed are those of proxys that the proxy's process gets when it starts, and names the
+	// environment variables with their numbers.
+	passed []*os.File
+	names  []string
 	// handlers get each line. They must not keep it, and may be called by several goroutines
 	// at a time.
 	handlers []func([]byte)
@@ -47,29 +50,25 @@ type lines struct {
 	closed  chan struct{} // closed when nothing more is read
 }
 
-// newLines makes the pipes of a Spec. The children that start from now on get the proxy's
-// ends.
-func newLines(spec *agentspec.Spec, children *children, log *slog.Logger) (*lines, error) {
-	l := &lines{closed: make(chan struct{}), tooLong: func(error) {}}
-	names := []string{}
+// newLines makes the pipes of a Spec.
+func newLines(spec *agentspec.Spec, log *slog.Logger) (*lines, error) {
+	l := &lines{closed: make(chan struct{})}
 	if spec.Spans != nil || spec.Records != nil && spec.Records.File == "" {
-		names = append(names, agentspec.EnvSpans)
+		l.names = append(l.names, agentspec.EnvSpans)
 	}
 	if spec.Records != nil && spec.Records.File == "" {
-		names = append(names, agentspec.EnvRecords)
+		l.names = append(l.names, agentspec.EnvRecords)
 		l.twins = newTwins(maxSingles)
 	}
-	for i, name := range names {
+	for range l.names {
 		read, write, err := os.Pipe()
 		if err != nil {
 			return nil, fmt.Errorf("opening a pipe for lines of the proxy: %w", err)
 		}
-		if _, err := unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, linesInPipes/len(names)); err != nil {
+		if _, err := unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, linesInPipes/len(l.names)); err != nil {
 			log.Warn("a pipe stays small, so spans and counts of requests may be lost under load", "error", err)
 		}
-		l.reads, l.proxys = append(l.reads, read), append(l.proxys, write)
-		children.lines = append(children.lines, write)
-		children.added = append(children.added, name+"="+strconv.Itoa(firstLineFD+i))
+		l.reads, l.proxys, l.passed = append(l.reads, read), append(l.proxys, write), append(l.passed, write)
 	}
 	if spec.Records != nil && spec.Records.File != "" {
 		if err := l.makeFile(spec.Records.File); err != nil {
@@ -111,7 +110,8 @@ func removeIfPresent(path string) error {
 }
 
 // start reads until finish is called.
-func (l *lines) start() {
+func (l *lines) start(handlers []func([]byte), tooLong func(error)) {
+	l.handlers, l.tooLong = handlers, tooLong
 	var readers sync.WaitGroup
 	for _, from := range l.reads {
 		readers.Go(func() { l.read(from) })

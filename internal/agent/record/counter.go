@@ -1,4 +1,4 @@
-package agent
+package record
 
 import (
 	"slices"
@@ -56,10 +56,10 @@ type target struct {
 	verdict
 }
 
-func newCounter(c *config, metrics *kit.Metrics) *counter {
+func newCounter(workload Workload, records *agentspec.Records, metrics *kit.Metrics) *counter {
 	out := &counter{
-		own: c.identity, class: c.class, workload: c.workload, reasons: c.spec.Records.Reasons,
-		openState: c.spec.Records.Open, metrics: metrics, edges: make(map[edge]*counts), kinds: make(map[string]*target), open: newOpenConnections(maxOpen),
+		own: workload.Identity, class: workload.Class, workload: workload.Name, reasons: records.Reasons,
+		openState: records.Open, metrics: metrics, edges: make(map[edge]*counts), kinds: make(map[string]*target), open: newOpenConnections(maxOpen),
 	}
 	for _, seconds := range telemetry.Buckets() {
 		out.bounds = append(out.bounds, uint64(seconds*float64(time.Second/time.Microsecond)))

@@ -1,4 +1,4 @@
-package agent
+package record
 
 import (
 	"bytes"
@@ -45,17 +45,13 @@ type exporter struct {
 	complained time.Time // when lost spans were last logged
 }
 
-// newExporter starts an exporter of the spans in the lines.
-func newExporter(spec *agentspec.Spec, from *lines, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *exporter {
-	e := &exporter{
+// newExporter returns an exporter of the spans in lines that end when closed is.
+func newExporter(spec *agentspec.Spec, closed <-chan struct{}, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *exporter {
+	return &exporter{
 		collector: filepath.Join(spec.Mirror.Dir, spec.Spans.Collector),
 		timings:   timings, log: log, metrics: metrics,
-		closed: from.closed, ended: make(chan struct{}), some: kit.NewBell(), many: kit.NewBell(),
+		closed: closed, ended: make(chan struct{}), some: kit.NewBell(), many: kit.NewBell(),
 	}
-	from.handlers = append(from.handlers, e.read)
-	from.tooLong = func(err error) { e.lose(1, err) }
-	go e.run()
-	return e
 }
 
 // finish waits until the spans of a proxy that has ended are sent, but not for long.
