@@ -180,6 +180,8 @@ var rules = []rule{
 		"it asks by a function that it is given, and knows neither the controller nor the proxy's process"},
 	{"internal/agent/record", "internal/agent/kit internal/limit internal/protofield mesh sidecar/agentspec sidecar/telemetry golang.org/x/sys/unix google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
 		"it reads lines, whoever writes them"},
+	{"internal/agent/probe", "internal/agent/kit internal/agent/socket internal/limit sidecar/agentspec golang.org/x/sys/unix google.golang.org/grpc/...",
+		"it asks the app, and what the pod's state is it asks the functions that it is given"},
 	{"internal/agent", "internal/agent/... internal/metric apis/identity/v1 certificate internal/limit internal/pki internal/protofield mesh sidecar/agentspec sidecar/mirror sidecar/telemetry golang.org/x/sys/unix google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
 		"it is in every pod: it is small, has no Kubernetes client and depends on no driver"},
 	{"internal/capture", "sidecar/agentspec github.com/google/nftables/... github.com/mdlayher/netlink github.com/vishvananda/netlink golang.org/x/sys/unix",

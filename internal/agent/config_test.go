@@ -2,11 +2,14 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/probe"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -169,9 +173,16 @@ func FuzzSpec(f *testing.F) {
 			t.Errorf("no command in %q", spec)
 		}
 		// A Spec that is accepted must be usable.
-		s := newServer(c.spec.Probes, newProber(c.podIP), discard, new(kit.Metrics))
+		server := probe.NewServer(probe.Options{Probes: c.spec.Probes, PodIP: c.podIP, Log: discard, Metrics: new(kit.Metrics)})
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
 		for _, p := range c.spec.Probes {
-			if _, ok := s.probes[p.Path]; !ok {
+			if p.Hook != "" {
+				continue
+			}
+			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ended, "GET", "/", nil)
+			r.URL.Path = p.Path
+			if server.ServeHTTP(w, r); w.Code == http.StatusNotFound {
 				t.Errorf("probe %q is not answered", p.Path)
 			}
 		}

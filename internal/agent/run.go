@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/agent/ondemand"
+	"github.com/outrigger-mesh/outrigger/internal/agent/probe"
 	"github.com/outrigger-mesh/outrigger/internal/agent/record"
 	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
@@ -155,11 +157,10 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	shutdown := newShutdown(log)
 
 	var draining atomic.Bool
-	server := newServer(c.spec.Probes, newProber(c.podIP), log, metrics)
-	server.ready = func(ctx context.Context) error {
+	ready := func(ctx context.Context) error {
 		switch {
 		case draining.Load():
-			return errDraining
+			return errors.New("the proxy is draining")
 		case identity.expiry.Load() == 0:
 			return errors.New("the pod has no certificate yet")
 		case !c.spec.DisabledMTLS && identity.expiry.Load() <= time.Now().Unix():
@@ -169,19 +170,21 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		}
 		return proxy.checkReady(ctx)
 	}
-	server.alive = func(context.Context) error { return proxy.alive() }
-	server.expiry = identity.expiry.Load
-	server.quit = func() { shutdown.begin("quitquitquit") }
+	var live http.Handler
 	if follower != nil {
-		server.live, follower.poller.renewIdentity = follower.live, source.renewEarly
+		live, follower.poller.renewIdentity = follower.live, source.renewEarly
 	}
-	web := server.http()
+	server := probe.NewServer(probe.Options{
+		Probes: c.spec.Probes, PodIP: c.podIP, Ready: ready, Alive: func(context.Context) error { return proxy.alive() },
+		Expiry: identity.expiry.Load, Quit: func() { shutdown.begin("quitquitquit") }, Live: live, Log: log, Metrics: metrics,
+	})
+	web := server.HTTP()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
 	go func() { served <- web.Serve(listener) }()
 	defer web.HTTP.Close()
-	defer server.hooks.finish(o.timings.Hook, shutdown.force)
+	defer server.FinishHooks(o.timings.Hook, shutdown.force)
 	if c.spec.Secrets != nil {
 		socket, err := socket.ListenForOwnUser("unix", c.spec.Secrets.Socket)
 		if err != nil {
@@ -241,7 +244,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	case err = <-served:
 	}
 	draining.Store(true)
-	server.hooks.finish(o.timings.Hook, shutdown.force)
+	server.FinishHooks(o.timings.Hook, shutdown.force)
 	proxy.stopRestarts()
 	proxy.stop(shutdown.force)
 	return err

@@ -1,4 +1,4 @@
-package agent
+package probe
 
 import (
 	"crypto/tls"
@@ -7,11 +7,8 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -52,18 +49,14 @@ func TestHooks(t *testing.T) {
 		"plain at tls": {secure.port(), "HTTP", "/200", nil, true}, // a Go server answers 400
 		"tls at plain": {plain.port(), "HTTPS", "/record", secret, true},
 	}
-	p := newPod(t)
-	p.env[agentspec.EnvPodIP] = "127.0.0.1"
-	p.spec.ReadyURL, p.spec.Command = "", []string{"sleep", "600"}
+	var probes []agentspec.Probe
 	for name, tt := range tests {
-		p.spec.Probes = append(p.spec.Probes, agentspec.Probe{
+		probes = append(probes, agentspec.Probe{
 			Path: "/app-lifecycle/" + strings.ReplaceAll(name, " ", "-"), Kind: agentspec.HTTP, Hook: agentspec.PostStart,
 			Scheme: tt.scheme, Port: tt.port, URL: tt.url, Headers: tt.headers, TimeoutSeconds: 1,
 		})
 	}
-	p.serve()
-	p.start()
-	p.untilReady()
+	agent := newTestAgent(t, probes...)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,7 +77,7 @@ func TestHooks(t *testing.T) {
 					t.Errorf("without the agent: %v", err)
 				}
 			}
-			response, err := kubelet.Get("http://" + p.ip + ":15901/app-lifecycle/" + strings.ReplaceAll(name, " ", "-"))
+			response, err := kubelet.Get(agent.url + "/app-lifecycle/" + strings.ReplaceAll(name, " ", "-"))
 			if err == nil {
 				response.Body.Close()
 			}
@@ -102,40 +95,6 @@ func TestHooks(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestPreStopHookOutlivesSIGTERM stops an agent in an ordinary container, which the kubelet does
-// while it waits for the app's preStop hook. The app may need its proxy for that.
-func TestPreStopHookOutlivesSIGTERM(t *testing.T) {
-	var called atomic.Bool
-	release := make(chan struct{})
-	app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called.Store(true); <-release }))
-	defer app.Close()
-	p := newPod(t)
-	p.env[agentspec.EnvPodIP] = "127.0.0.1"
-	p.spec.ReadyURL, p.spec.Command = "", []string{"sleep", "600"}
-	p.spec.Probes = append(p.spec.Probes, agentspec.Probe{
-		Path: "/app-lifecycle/app/preStop", Kind: agentspec.HTTP, Hook: agentspec.PreStop,
-		Port: int32(app.Listener.Addr().(*net.TCPAddr).Port), TimeoutSeconds: 1,
-	})
-	p.serve()
-	p.start()
-	p.untilReady()
-	answer := make(chan int, 1)
-	go func() { status, _ := p.ask("GET", "/app-lifecycle/app/preStop"); answer <- status }()
-	p.until("called", called.Load)
-	p.signal(unix.SIGTERM)
-	time.Sleep(1500 * time.Millisecond)
-	if status, text := p.ask("GET", "/alive"); status != 200 {
-		t.Errorf("while the hook runs, the agent answers %d %s", status, text)
-	}
-	close(release)
-	if status := <-answer; status != 200 {
-		t.Errorf("the hook ends with %d", status)
-	}
-	if code := p.exit(); code != 0 {
-		t.Errorf("the agent ends with %d", code)
 	}
 }
 
@@ -160,7 +119,7 @@ func TestHooksAreAwaited(t *testing.T) {
 	h := fresh()
 	h.begin("/a")
 	h.end()
-	if !within(ends(h, time.Hour, nil), deadline) {
+	if !within(ends(h, time.Hour, nil), patience) {
 		t.Error("a hook that is over is waited for")
 	}
 	h = fresh()
@@ -173,11 +132,11 @@ func TestHooksAreAwaited(t *testing.T) {
 		t.Error("a running hook is not waited for")
 	}
 	h.end()
-	if !within(over, deadline) {
+	if !within(over, patience) {
 		t.Error("the wait does not end with the hook")
 	}
 	h = fresh()
-	if !within(ends(h, time.Millisecond, nil), deadline) || !within(ends(h, time.Hour, nil), deadline) {
+	if !within(ends(h, time.Millisecond, nil), patience) || !within(ends(h, time.Hour, nil), patience) {
 		t.Error("a hook that never comes is waited for")
 	}
 	h = fresh()
@@ -188,10 +147,10 @@ func TestHooksAreAwaited(t *testing.T) {
 		t.Error("a running hook is not waited for after the others' time")
 	}
 	close(force)
-	if !within(over, deadline) {
+	if !within(over, patience) {
 		t.Error("a second signal does not end the wait")
 	}
-	if !within(ends(newHooks(nil), time.Hour, nil), deadline) {
+	if !within(ends(newHooks(nil), time.Hour, nil), patience) {
 		t.Error("without hooks there is a wait")
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package probe
 
 import (
 	"context"
@@ -23,36 +23,51 @@ const (
 	maxProbesEach = 16
 )
 
-// server answers the kubelet, the app's quitquitquit, and the proxy.
-type server struct {
-	ready    func(context.Context) error // returns why the pod is not ready, or nil
-	alive    func(context.Context) error
-	expiry   func() int64 // when the certificate expires, in Unix seconds
-	quit     func()
-	live     *live // serves files to the proxy; nil without a mirror
+// Options are what a server answers with.
+type Options struct {
+	Probes []agentspec.Probe
+	PodIP  string // the address of probes without a host
+	// Ready returns why the pod is not ready, or nil, and Alive why the agent should be restarted.
+	Ready, Alive func(context.Context) error
+	Expiry       func() int64 // when the certificate expires, in Unix seconds
+	Quit         func()       // shuts the agent down
+	Live         http.Handler // serves files to the proxy; nil without a mirror
+	Log          *slog.Logger
+	Metrics      *kit.Metrics
+}
+
+// Server answers the kubelet, the app's quitquitquit, and the proxy.
+type Server struct {
+	Options
 	prober   *prober
 	probes   map[string]agentspec.Probe
 	hooks    *hooks
 	slots    *limit.Share[netip.Addr]
-	log      *slog.Logger
-	metrics  *kit.Metrics
 	wasReady atomic.Bool // for logging changes only
 }
 
-func newServer(probes []agentspec.Probe, prober *prober, log *slog.Logger, metrics *kit.Metrics) *server {
-	s := &server{
-		prober: prober, probes: make(map[string]agentspec.Probe), hooks: newHooks(probes), slots: limit.NewShare[netip.Addr](maxProbes, maxProbesEach), log: log, metrics: metrics,
+// NewServer returns a server for the options, which belong to it from now on.
+func NewServer(o Options) *Server {
+	s := &Server{
+		Options: o, prober: newProber(o.PodIP), probes: make(map[string]agentspec.Probe), hooks: newHooks(o.Probes),
+		slots: limit.NewShare[netip.Addr](maxProbes, maxProbesEach),
 	}
-	for _, p := range probes {
+	for _, p := range o.Probes {
 		s.probes[p.Path] = p
 	}
 	return s
 }
 
-// http returns the HTTP server.
-func (s *server) http() *limit.Server {
+// FinishHooks waits until no preStop hook of the app runs. Those that have not been called may
+// begin until some time after the first call. A closed force ends the wait.
+func (s *Server) FinishHooks(arrival time.Duration, force <-chan struct{}) {
+	s.hooks.finish(arrival, force)
+}
+
+// HTTP returns the HTTP server.
+func (s *Server) HTTP() *limit.Server {
 	// No limit for answers: hooks may take any time, and the proxy waits minutes for changes.
-	server := limit.NewServer(s, limit.Bounds{Request: 5 * time.Second, Answer: -1}, s.log)
+	server := limit.NewServer(s, limit.Bounds{Request: 5 * time.Second, Answer: -1}, s.Log)
 	// A connection costs a goroutine and buffers, and the kubelet opens a new one for each
 	// probe anyway.
 	server.HTTP.SetKeepAlivesEnabled(false)
@@ -60,15 +75,15 @@ func (s *server) http() *limit.Server {
 }
 
 // ServeHTTP matches exact paths, since a probe's path may contain any character.
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	switch {
 	case r.URL.Path == "/quitquitquit":
 		s.serveQuit(w, r)
 		return
-	case r.URL.Path == "/mirror" && s.live != nil:
-		s.live.ServeHTTP(w, r)
+	case r.URL.Path == "/mirror" && s.Live != nil:
+		s.Live.ServeHTTP(w, r)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -78,20 +93,20 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.URL.Path {
 	case "/ready":
-		err := s.ready(r.Context())
+		err := s.Ready(r.Context())
 		if s.wasReady.Swap(err == nil) != (err == nil) {
 			if err == nil {
-				s.log.Info("ready")
+				s.Log.Info("ready")
 			} else {
-				s.log.Warn("not ready", "reason", err.Error())
+				s.Log.Warn("not ready", "reason", err.Error())
 			}
 		}
 		replyState(w, err)
 	case "/alive":
-		replyState(w, s.alive(r.Context()))
+		replyState(w, s.Alive(r.Context()))
 	case "/metrics":
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		s.metrics.Write(w, s.expiry(), s.ready(r.Context()) == nil)
+		s.Metrics.Write(w, s.Expiry(), s.Ready(r.Context()) == nil)
 	default:
 		probe, ok := s.probes[r.URL.Path]
 		if !ok {
@@ -102,7 +117,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agentspec.Probe) {
+func (s *Server) serveProbe(w http.ResponseWriter, r *http.Request, probe agentspec.Probe) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	slot, ok := s.slots.Take(limit.Address(r.RemoteAddr), 1, func() { cancel(errTooManyProbes) })
@@ -122,16 +137,16 @@ func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agents
 	if context.Cause(ctx) == errTooManyProbes {
 		a = answer{status: http.StatusServiceUnavailable, reason: errTooManyProbes.Error()}
 	}
-	s.metrics.Probes.Add(1)
+	s.Metrics.Probes.Add(1)
 	if !a.ok() {
-		s.metrics.ProbesFailed.Add(1)
-		s.log.Debug("probe failed", "path", probe.Path, "reason", a.reason, "error", a.detail)
+		s.Metrics.ProbesFailed.Add(1)
+		s.Log.Debug("probe failed", "path", probe.Path, "reason", a.reason, "error", a.detail)
 	}
 	kit.Reply(w, a.status, a.reason)
 }
 
 // serveQuit shuts the agent down for an app that has finished.
-func (s *server) serveQuit(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveQuit(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !socket.IsLocal(r.RemoteAddr):
 		kit.Reply(w, http.StatusForbidden, socket.LocalOnly)
@@ -140,7 +155,7 @@ func (s *server) serveQuit(w http.ResponseWriter, r *http.Request) {
 		kit.Reply(w, http.StatusMethodNotAllowed, "use POST")
 	default:
 		kit.Reply(w, http.StatusOK, "draining and stopping the proxy")
-		s.quit()
+		s.Quit()
 	}
 }
 
@@ -152,7 +167,4 @@ func replyState(w http.ResponseWriter, err error) {
 	kit.Reply(w, http.StatusOK, "ok")
 }
 
-var (
-	errDraining      = errors.New("the proxy is draining")
-	errTooManyProbes = errors.New("too many concurrent probes")
-)
+var errTooManyProbes = errors.New("too many concurrent probes")

@@ -1,4 +1,4 @@
-package agent
+package probe
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -22,8 +21,8 @@ func TestUnfinishedBodies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newServer([]agentspec.Probe{{Path: "/probe", Kind: agentspec.TCP, Port: int32(listener.Addr().(*net.TCPAddr).Port), TimeoutSeconds: 1}}, newProber("127.0.0.1"), discard, new(kit.Metrics))
-	web := s.http()
+	s := newTestServer(agentspec.Probe{Path: "/probe", Kind: agentspec.TCP, Port: int32(listener.Addr().(*net.TCPAddr).Port), TimeoutSeconds: 1})
+	web := s.HTTP()
 	defer web.HTTP.Close()
 	go web.Serve(listener)
 

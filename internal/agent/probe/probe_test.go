@@ -1,9 +1,10 @@
-package agent
+package probe
 
 import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -74,6 +75,49 @@ func newApp(t *testing.T, start func(http.Handler) *httptest.Server) *app {
 }
 
 func (a *app) port() int32 { return int32(a.Listener.Addr().(*net.TCPAddr).Port) }
+
+// testAgent is a server in place of an agent, whose pod has the address 127.0.0.1, like its app.
+type testAgent struct {
+	t   *testing.T
+	url string
+}
+
+func newTestServer(probes ...agentspec.Probe) *Server {
+	return NewServer(Options{Probes: probes, PodIP: "127.0.0.1", Log: slog.New(slog.DiscardHandler), Metrics: new(kit.Metrics)})
+}
+
+func newTestAgent(t *testing.T, probes ...agentspec.Probe) *testAgent {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := newTestServer(probes...).HTTP()
+	t.Cleanup(func() { web.HTTP.Close() })
+	go web.Serve(listener)
+	return &testAgent{t, "http://" + listener.Addr().String()}
+}
+
+// ask sends a request and returns the answer's status and text.
+func (a *testAgent) ask(method, path string) (int, string) {
+	request, err := http.NewRequestWithContext(a.t.Context(), method, a.url+path, nil)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	client := http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	return response.StatusCode, strings.TrimSpace(string(text))
+}
+
+// patience is longer than any step takes on a busy machine.
+const patience = 20 * time.Second
 
 // TestProbes sends probes of all kinds to an agent.
 func TestProbes(t *testing.T) {
@@ -194,21 +238,16 @@ func TestProbes(t *testing.T) {
 		"grpc-closed":      {rpc(closedPort, ""), 503},
 		"grpc-silent":      {rpc(silentPort, ""), 504},
 	}
-	p := newPod(t)
-	// The app listens on the pod's address, which must be 127.0.0.1 here.
-	p.env[agentspec.EnvPodIP] = "127.0.0.1"
-	p.spec.ReadyURL, p.spec.Command = "", []string{"sleep", "600"}
+	var probes []agentspec.Probe
 	for name, tt := range tests {
 		tt.probe.Path, tt.probe.TimeoutSeconds = "/app-health/"+name+"/livez", 1
-		p.spec.Probes = append(p.spec.Probes, tt.probe)
+		probes = append(probes, tt.probe)
 	}
-	p.serve()
-	p.start()
-	p.untilReady()
+	agent := newTestAgent(t, probes...)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			status, text := p.ask("GET", "/app-health/"+name+"/livez")
+			status, text := agent.ask("GET", "/app-health/"+name+"/livez")
 			if status != tt.want {
 				t.Errorf("the agent answers %d %s, want %d", status, text, tt.want)
 			}
@@ -220,11 +259,11 @@ func TestProbes(t *testing.T) {
 		})
 	}
 	for path, want := range map[string]int{"/app-health/http/readyz": 404, "/app-health/http/livez/": 404, "/": 404} {
-		if status, _ := p.ask("GET", path); status != want {
+		if status, _ := agent.ask("GET", path); status != want {
 			t.Errorf("%s is answered with %d", path, status)
 		}
 	}
-	if status, _ := p.ask("POST", "/app-health/http/livez"); status != 405 {
+	if status, _ := agent.ask("POST", "/app-health/http/livez"); status != 405 {
 		t.Errorf("POST is answered with %d", status)
 	}
 }
@@ -285,7 +324,7 @@ func TestProbesAreLimited(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived <- struct{}{}; <-release }))
 	defer slow.Close()
 	probe := agentspec.Probe{Path: "/slow", Kind: agentspec.HTTP, Port: int32(slow.Listener.Addr().(*net.TCPAddr).Port), TimeoutSeconds: 60}
-	s := newServer([]agentspec.Probe{probe}, newProber("127.0.0.1"), discard, new(kit.Metrics))
+	s := newTestServer(probe)
 	ask := func(from string) int {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/slow", nil)
@@ -306,7 +345,7 @@ func TestProbesAreLimited(t *testing.T) {
 				arrive++
 			case code := <-answers:
 				t.Fatalf("a probe of %s is answered with %d", from, code)
-			case <-time.After(deadline):
+			case <-time.After(patience):
 				t.Fatal("the probes do not arrive")
 			}
 		}
@@ -327,7 +366,7 @@ func TestProbesAreLimited(t *testing.T) {
 	case <-arrived:
 	case code := <-kubelet:
 		t.Errorf("beside %d probes another one is answered with %d", arrive, code)
-	case <-time.After(deadline):
+	case <-time.After(patience):
 		t.Fatal("the kubelet's probe does not arrive")
 	}
 	if code := <-answers; code != 503 {

@@ -1,4 +1,4 @@
-package agent
+package probe
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func (p *prober) hook(ctx context.Context, probe agentspec.Probe, from http.Head
 
 // serveHook answers with the app's status, or closes the connection: the kubelet looks only at
 // whether its request failed.
-func (s *server) serveHook(ctx context.Context, w http.ResponseWriter, r *http.Request, hook agentspec.Probe) {
+func (s *Server) serveHook(ctx context.Context, w http.ResponseWriter, r *http.Request, hook agentspec.Probe) {
 	if hook.Hook == agentspec.PreStop {
 		s.hooks.begin(hook.Path)
 		defer s.hooks.end()
@@ -51,15 +51,15 @@ func (s *server) serveHook(ctx context.Context, w http.ResponseWriter, r *http.R
 	if err != nil {
 		s.failHook(hook, err)
 	}
-	s.metrics.Probes.Add(1)
+	s.Metrics.Probes.Add(1)
 	kit.Reply(w, status, "the app has answered")
 }
 
 // failHook does not return, but closes the client's connection.
-func (s *server) failHook(hook agentspec.Probe, err error) {
-	s.metrics.Probes.Add(1)
-	s.metrics.ProbesFailed.Add(1)
-	s.log.Warn("hook failed", "hook", hook.Hook, "port", hook.Port, "reason", probeFailure(err), "error", err)
+func (s *Server) failHook(hook agentspec.Probe, err error) {
+	s.Metrics.Probes.Add(1)
+	s.Metrics.ProbesFailed.Add(1)
+	s.Log.Warn("hook failed", "hook", hook.Hook, "port", hook.Port, "reason", probeFailure(err), "error", err)
 	panic(http.ErrAbortHandler)
 }
 
