@@ -171,6 +171,9 @@ func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Res
 	if p.hasMesh {
 		showDefaultContainer(before, c.pod, s)
 	}
+	if earlier != nil {
+		s.Text = earlier.Text
+	}
 	if earlier != nil && req.KeepForeign && slices.Equal(earlier.Templates, s.Templates) {
 		if err := keepForeign(raw, c.pod, earlier, s); err != nil {
 			return deny("internal_error", err)

@@ -49,6 +49,8 @@ type status struct {
 	// Spec holds the original values of the other changed fields of the pod's spec,
 	// as Changed does for containers.
 	Spec map[string]json.RawMessage `json:"spec,omitempty"`
+	// Text holds parts of the file as they were written, for uninject of files.
+	Text map[string]Text `json:"text,omitempty"`
 }
 
 // Injected reports whether a pod or pod template has been injected, by the webhook or

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -124,27 +125,51 @@ func (d *document) patch(operations []inject.Operation) ([]byte, error) {
 		return indentLike(want, d.Text), nil
 	}
 	for _, render := range []func(*tree, []byte) ([]byte, error){(*tree).splice, (*tree).encode} {
-		t, err := newTree(ended(d.Text))
+		text, t, err := d.render(operations, want, render)
 		if err != nil {
 			return nil, err
 		}
-		for _, op := range operations {
-			if err := t.apply(op); err != nil {
-				return nil, fmt.Errorf("%s %s: %w", op.Op, op.Path, err)
-			}
-		}
-		text, err := render(t, d.Text)
-		if err != nil {
+		if text == nil {
 			continue
 		}
-		if got, err := yamlToJSON(ended(text)); err == nil && sameJSON(got, want) {
-			return text, nil
+		if more := d.record(t, want); len(more) > 0 {
+			more = append(slices.Clip(operations), more...)
+			if want, err = patchJSON(d.json, more); err == nil {
+				if with, _, err := d.render(more, want, render); err == nil && with != nil {
+					return with, nil
+				}
+			}
 		}
+		return text, nil
 	}
 	if bytes.ContainsAny(d.Text, "&*") {
 		return nil, errors.New("its YAML cannot be edited safely; write it without anchors and in a plainer style")
 	}
 	return nil, errors.New("its YAML cannot be edited safely; write it in a plainer style, such as that of kubectl get -o yaml")
+}
+
+// render applies the operations to the document's text. The text is nil if it does not decode to the
+// wanted value.
+func (d *document) render(operations []inject.Operation, want []byte, render func(*tree, []byte) ([]byte, error)) ([]byte, *tree, error) {
+	t, err := newTree(ended(d.Text))
+	if err != nil {
+		return nil, nil, err
+	}
+	t.known = d.recorded()
+	for _, op := range operations {
+		if err := t.apply(op); err != nil {
+			return nil, nil, fmt.Errorf("%s %s: %w", op.Op, op.Path, err)
+		}
+	}
+	text, err := render(t, d.Text)
+	if err != nil {
+		// The other way may do.
+		return nil, t, nil //nolint:nilerr
+	}
+	if got, err := yamlToJSON(ended(text)); err != nil || !sameJSON(got, want) {
+		return nil, t, nil //nolint:nilerr
+	}
+	return text, t, nil
 }
 
 func patchJSON(document []byte, operations []inject.Operation) ([]byte, error) {

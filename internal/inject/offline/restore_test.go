@@ -65,6 +65,25 @@ spec:
         ports:
         - name: http
           containerPort: 80
+      - name: secure
+        image: secure
+        livenessProbe:
+          httpGet:
+            scheme: "HTTPS"
+            port: "https"
+            # Tokens are not sent in plaintext.
+            httpHeaders:
+              - name: "Authorization"
+                value: "Bearer x"   # of the probe
+
+              - {name: 'X', value: z}
+            path: '/healthz'
+        readinessProbe: {httpGet: {port: 'https', scheme: HTTPS, httpHeaders: [{name: "X", value: 'y'}]}}
+        startupProbe:
+            tcpSocket: {port: "https"}   # any answer
+        ports:
+        - name: https
+          containerPort: 443
 `
 	sources := []offline.Source{{Name: "in.yaml", Data: []byte(text)}}
 	injected, err := offline.InjectFiles(t.Context(), realEngine(t, offline.Parse(sources)), sources, offline.Options{})

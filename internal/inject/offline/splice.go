@@ -183,6 +183,7 @@ func (s *splicer) collection(n *kyaml.Node, entries []entry) error {
 	known := make(map[*kyaml.Node]*entry, len(entries))
 	for i := range entries {
 		known[entries[i].nodes[0]] = &entries[i]
+		s.keep(n, &entries[i])
 	}
 	for i, nodes := range slices.Collect(slices.Chunk(n.Content, size)) {
 		e := known[nodes[0]]
@@ -206,6 +207,9 @@ func (s *splicer) collection(n *kyaml.Node, entries []entry) error {
 // entry writes one entry; e is its position in the text, or nil for a new one.
 func (s *splicer) entry(kind kyaml.Kind, nodes []*kyaml.Node, e *entry, indentation string) error {
 	value := nodes[len(nodes)-1]
+	if e != nil && kind == kyaml.MappingNode && s.replaceScalar(e, value) {
+		return nil
+	}
 	if e == nil || e.nodes[len(e.nodes)-1] != value {
 		return s.encoded(kind, nodes, e != nil, indentation)
 	}
@@ -232,18 +236,77 @@ func (s *splicer) entry(kind kyaml.Kind, nodes []*kyaml.Node, e *entry, indentat
 	return nil
 }
 
+// replaceScalar writes an entry whose scalar was replaced by another, with the spaces and the
+// comment around it. It returns false if both are not on one line.
+func (s *splicer) replaceScalar(e *entry, value *kyaml.Node) bool {
+	old := e.nodes[1]
+	if old == value || old.Kind != kyaml.ScalarNode || value.Kind != kyaml.ScalarNode || old.Anchor != "" || s.raw[value] != "" {
+		return false
+	}
+	start, ok := s.offset(old.Line, old.Column)
+	if !ok || start < e.start || start >= e.end {
+		return false
+	}
+	length := scalarLength(s.text[start:manifest.LineEnd(s.text, start)], old)
+	if length == 0 {
+		return false
+	}
+	bare := *value
+	bare.HeadComment, bare.LineComment, bare.FootComment = "", "", ""
+	text, err := s.style.encode(&bare)
+	if text = bytes.TrimSuffix(text, newline); err != nil || bytes.Contains(text, newline) {
+		return false
+	}
+	s.out.Write(s.text[e.start:start])
+	s.out.Write(text)
+	s.out.Write(s.text[start+length : e.end])
+	return true
+}
+
+// scalarLength returns the length of a scalar at the beginning of a line's rest, or 0 if it is not
+// complete there.
+func scalarLength(rest []byte, n *kyaml.Node) int {
+	switch {
+	case n.Style&kyaml.DoubleQuotedStyle != 0 && rest[0] == '"':
+		for i := 1; i < len(rest); i++ {
+			switch rest[i] {
+			case '\\':
+				i++
+			case '"':
+				return i + 1
+			}
+		}
+	case n.Style&kyaml.SingleQuotedStyle != 0 && rest[0] == '\'':
+		for i := 1; i < len(rest); i++ {
+			if rest[i] != '\'' {
+				continue
+			}
+			if i+1 == len(rest) || rest[i+1] != '\'' {
+				return i + 1
+			}
+			i++
+		}
+	case n.Style == 0 && bytes.HasPrefix(rest, []byte(n.Value)):
+		return len(n.Value)
+	}
+	return 0
+}
+
 // encoded writes an entry by encoding it. Commented says that the comments above it
 // are already written.
 func (s *splicer) encoded(kind kyaml.Kind, nodes []*kyaml.Node, commented bool, indentation string) error {
-	nodes = slices.Clone(nodes)
-	if commented {
-		for i, n := range nodes {
-			nodes[i] = withoutComments(n)
+	text := []byte(s.raw[nodes[len(nodes)-1]])
+	if len(text) == 0 {
+		nodes = slices.Clone(nodes)
+		if commented {
+			for i, n := range nodes {
+				nodes[i] = withoutComments(n)
+			}
 		}
-	}
-	text, err := s.style.encode(&kyaml.Node{Kind: kind, Content: nodes})
-	if err != nil {
-		return err
+		var err error
+		if text, err = s.style.encode(&kyaml.Node{Kind: kind, Content: nodes}); err != nil {
+			return err
+		}
 	}
 	for i, line := range bytes.SplitAfter(text, newline) {
 		if i > 0 && len(bytes.TrimSpace(line)) > 0 {

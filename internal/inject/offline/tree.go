@@ -31,6 +31,7 @@ type tree struct {
 	// rewritten are nodes that must be encoded because they lost their anchor; the
 	// text of their children may still be usable.
 	rewritten map[*kyaml.Node]bool
+	fragments
 }
 
 func newTree(text []byte) (*tree, error) {
@@ -46,6 +47,12 @@ func newTree(text []byte) (*tree, error) {
 		vacant:    make(map[*kyaml.Node][]*kyaml.Node),
 		appended:  make(map[*kyaml.Node][]*kyaml.Node),
 		rewritten: make(map[*kyaml.Node]bool),
+		fragments: fragments{
+			gone:    make(map[*kyaml.Node]string),
+			texts:   make(map[*kyaml.Node]string),
+			parents: make(map[*kyaml.Node]*kyaml.Node),
+			raw:     make(map[*kyaml.Node]string),
+		},
 	}, nil
 }
 
@@ -53,13 +60,20 @@ func newTree(text []byte) (*tree, error) {
 func (t *tree) apply(op inject.Operation) error {
 	switch op.Op {
 	case "add", "replace":
-		value, err := newNode(op.Value)
-		if err != nil {
-			return err
+		value := t.fragment(op)
+		if value == nil {
+			var err error
+			if value, err = newNode(op.Value); err != nil {
+				return err
+			}
 		}
 		return t.put(op.Path, value, op.Op == "replace")
 	case "remove":
-		_, err := t.remove(op.Path)
+		place := t.place(op.Path)
+		value, err := t.remove(op.Path)
+		if err == nil {
+			t.forget(place, value)
+		}
 		return err
 	case "move":
 		if strings.HasPrefix(op.Path, op.From+"/") {
@@ -114,7 +128,14 @@ func (t *tree) put(path string, value *kyaml.Node, mustExist bool) error {
 		return fmt.Errorf("there is no %q", name)
 	case i < 0:
 		t.change(parent)
-		t.insert(parent, newKey(name), value)
+		key := newKey(name)
+		for _, next := range t.known[t.place(path)].Before {
+			if at := child(parent, next); at > 0 {
+				parent.Content = slices.Insert(parent.Content, at-1, key, value)
+				return nil
+			}
+		}
+		t.insert(parent, key, value)
 		return nil
 	}
 	old := parent.Content[i]
@@ -124,6 +145,9 @@ func (t *tree) put(path string, value *kyaml.Node, mustExist bool) error {
 		if isString(old) && isString(value) && value.Style == 0 {
 			value.Style = old.Style & (kyaml.DoubleQuotedStyle | kyaml.SingleQuotedStyle)
 		}
+	}
+	if old.Kind != value.Kind || !isString(old) || !isString(value) {
+		t.forget(t.place(path), old)
 	}
 	t.change(parent)
 	parent.Content[i] = value
@@ -154,6 +178,7 @@ func (t *tree) remove(path string) (*kyaml.Node, error) {
 	t.release(value)
 	t.change(parent)
 	if parent.Kind == kyaml.MappingNode {
+		t.parents[value] = parent
 		t.vacate(parent, i-1)
 	} else {
 		parent.Content = slices.Delete(parent.Content, i, i+1)
