@@ -242,7 +242,7 @@ func (s *signingService) Sign(ctx context.Context, r *identityv1.SignRequest) (*
 }
 
 // newKeyPEM returns a private key in the format of the identity files.
-func newKeyPEM() (keyPEM, error) {
+func newKeyPEM() ([]byte, error) {
 	key, err := pki.NewKey()
 	if err != nil {
 		return nil, err

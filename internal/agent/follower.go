@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/identity"
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
@@ -17,14 +18,14 @@ import (
 // the driver's repository. It passes events to the rollout, which decides, and executes the
 // rollout's actions. Everything but the channels belongs to run's goroutine.
 type follower struct {
-	spec    *agentspec.Mirror
-	folder  *folder
-	poller  *poller
-	live    *live
-	store   *store
-	proxy   *proxy
-	log     *slog.Logger
-	metrics *kit.Metrics
+	spec     *agentspec.Mirror
+	folder   *folder
+	poller   *poller
+	live     *live
+	identity *identity.Source
+	proxy    *proxy
+	log      *slog.Logger
+	metrics  *kit.Metrics
 	// closeIdle closes idle connections to the repository.
 	closeIdle func()
 
@@ -37,7 +38,7 @@ type follower struct {
 	staged  string // the path of the candidate that passed the check
 }
 
-func newFollower(c *config, store *store, proxy *proxy, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) (*follower, error) {
+func newFollower(c *config, identity *identity.Source, proxy *proxy, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) (*follower, error) {
 	folder, why, err := openFolder(c.spec.Mirror.Dir)
 	if err != nil {
 		return nil, err
@@ -45,10 +46,10 @@ func newFollower(c *config, store *store, proxy *proxy, timings kit.Timings, log
 	if why != nil {
 		log.Warn("the files of an earlier start are invalid; waiting for the repository", "reason", why.Error())
 	}
-	repository, client := newRepository(c.spec.Mirror.URL, c.controller, store, timings.Wait)
+	repository, client := newRepository(c.spec.Mirror.URL, c.controller, identity, timings.Wait)
 	live := newLive(c.spec.Mirror.Live)
 	f := &follower{
-		spec: c.spec.Mirror, folder: folder, poller: newPoller(client, timings, log, metrics), live: live, store: store,
+		spec: c.spec.Mirror, folder: folder, poller: newPoller(client, identity.RenewEarly, timings, log, metrics), live: live, identity: identity,
 		proxy: proxy, log: log, metrics: metrics, closeIdle: repository.transport.CloseIdleConnections,
 		ready: make(chan struct{}), renewed: kit.NewBell(), exits: make(chan event),
 		rollout: rollout{live: live.prefix, timings: timings, backoff: timings.Quarantine},
@@ -278,9 +279,9 @@ func (f *follower) serve(v *version) {
 
 // withIdentityDigest calls serve with the digest of the identity files.
 func (f *follower) withIdentityDigest(serve func(identity string) error) {
-	m, err := f.store.read()
+	digest, err := f.identity.Digest()
 	if err == nil {
-		err = serve(m.digest())
+		err = serve(digest)
 	}
 	if err != nil {
 		f.log.Error("the proxy's live files cannot be served", "error", err)

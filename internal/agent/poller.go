@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/identity"
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
@@ -50,9 +51,9 @@ const (
 	failureAnswer     = "repository answer"
 )
 
-func newPoller(client *mirror.Client, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *poller {
+func newPoller(client *mirror.Client, renewIdentity func(), timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *poller {
 	return &poller{
-		client: client, timings: timings, log: log, metrics: metrics, renewIdentity: func() {}, answers: make(chan pollResult, 1), next: kit.Now(),
+		client: client, timings: timings, log: log, metrics: metrics, renewIdentity: renewIdentity, answers: make(chan pollResult, 1), next: kit.Now(),
 		backoff: timings.Follow, logged: make(kit.Logged),
 	}
 }
@@ -194,7 +195,7 @@ func (p *poller) failRequest(err error) {
 	kind := failureRepository
 	var refused *mirror.Error
 	switch {
-	case isUnverified(err):
+	case identity.IsUnverified(err):
 		kind = failureUnverified
 		p.renewIdentity()
 	case errors.As(err, &refused):

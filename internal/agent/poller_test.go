@@ -12,7 +12,7 @@ import (
 
 // newTestPoller returns a poller whose request has just been answered.
 func newTestPoller() *poller {
-	p := newPoller(nil, kit.DefaultTimings, discard, new(kit.Metrics))
+	p := newPoller(nil, func() {}, kit.DefaultTimings, discard, new(kit.Metrics))
 	p.cancel = func() {}
 	return p
 }

@@ -26,10 +26,10 @@ func (p *pod) project(credential, roots []byte) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	before, _ := os.Readlink(p.path("certificate/" + dataLink))
+	before, _ := os.Readlink(p.path("certificate/..data"))
 	p.write("certificate/"+state[len(dir)+1:]+"/"+agentspec.CredentialFile, string(credential))
 	p.write("certificate/"+state[len(dir)+1:]+"/"+agentspec.RootsFile, string(roots))
-	if err := kit.ReplaceLink(state[len(dir)+1:], p.path("certificate/"+dataLink)); err != nil {
+	if err := kit.ReplaceLink(state[len(dir)+1:], p.path("certificate/..data")); err != nil {
 		p.t.Fatal(err)
 	}
 	if before != "" {

@@ -20,9 +20,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/outrigger-mesh/outrigger/internal/pki"
-	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 func TestIdentityFiles(t *testing.T) {
@@ -131,7 +128,7 @@ func TestRenewal(t *testing.T) {
 	if diff := cmp.Diff([]string{"Bearer token-1", "Bearer token-2", "Bearer token-2", "Bearer token-2"}, p.service.asked()); diff != "" {
 		t.Errorf("tokens shown (-want +got):\n%s", diff)
 	}
-	generations, err := filepath.Glob(p.path("identity/" + generationPrefix + "*"))
+	generations, err := filepath.Glob(p.path("identity/..generation-*"))
 	if err != nil || len(generations) > 2 {
 		t.Errorf("%d generations are there: %v", len(generations), err)
 	}
@@ -360,32 +357,6 @@ func TestNoSecretIsShown(t *testing.T) {
 	for _, secret := range append(strings.Split(strings.TrimSpace(string(key)), "\n"), "a-very-secret-token") {
 		if strings.Contains(said, secret) {
 			t.Errorf("%q is in what the agent says", secret)
-		}
-	}
-}
-
-func TestSubject(t *testing.T) {
-	// Package mesh defines how names that need escaping or hashing appear in the request.
-	for _, identity := range []mesh.Identity{
-		{TrustDomain: "cluster.local", Namespace: "a", ServiceAccount: strings.Repeat("long", 40)},
-		{TrustDomain: "a.example", Namespace: "a", ServiceAccount: "b..c"},
-	} {
-		key, err := pki.NewKey()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := subject{identity, podUID}
-		der, err := s.request(key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := x509.ParseCertificateRequest(der)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := []string{r.Subject.CommonName, r.Subject.OrganizationalUnit[0], r.URIs[0].String(), r.DNSNames[0]}
-		if diff := cmp.Diff([]string{identity.CommonName(), podUID, identity.String(), identity.DNSName()}, got); diff != "" {
-			t.Errorf("request (-want +got):\n%s", diff)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -92,26 +91,5 @@ func (r *reporter) run(ctx context.Context) {
 			return
 		case <-time.After(r.timings.Report):
 		}
-	}
-}
-
-// reportWith returns a function that sends a report, verifying the service by the trust
-// bundle in the identity files.
-func (s *signer) reportWith(store *store) func(context.Context, *identityv1.ReportRequest) error {
-	return func(ctx context.Context, report *identityv1.ReportRequest) error {
-		m, err := store.read()
-		if err != nil {
-			return err
-		}
-		roots, err := parseRoots(m.bundle)
-		if err != nil {
-			return fmt.Errorf("the trust bundle: %w", err)
-		}
-		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-		defer cancel()
-		return s.call(ctx, roots.Pool(), nil, func(ctx context.Context, client identityv1.IdentityClient) error {
-			_, err := client.Report(ctx, report)
-			return err
-		})
 	}
 }

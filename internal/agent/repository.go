@@ -3,12 +3,11 @@ package agent
 import (
 	"context"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/identity"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -16,13 +15,13 @@ import (
 type repository struct {
 	// serverName is the name that its certificate must have.
 	serverName string
-	store      *store
+	identity   *identity.Source
 	transport  *http.Transport
 }
 
 // newRepository returns the repository at the URL and a client for it.
-func newRepository(url, serverName string, store *store, wait time.Duration) (*repository, *mirror.Client) {
-	r := &repository{serverName: serverName, store: store}
+func newRepository(url, serverName string, identity *identity.Source, wait time.Duration) (*repository, *mirror.Client) {
+	r := &repository{serverName: serverName, identity: identity}
 	// One HTTP/1.1 connection needs the least memory.
 	r.transport = &http.Transport{
 		DialTLSContext:     r.dial,
@@ -38,7 +37,7 @@ func newRepository(url, serverName string, store *store, wait time.Duration) (*r
 
 // dial connects with the current identity files.
 func (r *repository) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	config, err := r.config()
+	config, err := r.identity.ClientTLS(r.serverName)
 	if err != nil {
 		return nil, err
 	}
@@ -48,33 +47,4 @@ func (r *repository) dial(ctx context.Context, network, address string) (net.Con
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
 	}}
 	return dialer.DialContext(ctx, network, address)
-}
-
-// config returns the TLS configuration. It presents the pod's certificate and verifies the
-// server by the trust bundle and the controller's name: the name matters because the
-// mesh's roots sign every pod's certificate.
-func (r *repository) config() (*tls.Config, error) {
-	m, err := r.store.read()
-	if err != nil {
-		return nil, fmt.Errorf("reading the identity files: %w", err)
-	}
-	roots, err := parseRoots(m.bundle)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", bundleFile, err)
-	}
-	pair, err := tls.X509KeyPair(m.chain, m.key)
-	if err != nil {
-		return nil, errors.New("the key does not match the certificate")
-	}
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13, RootCAs: roots.Pool(), ServerName: r.serverName,
-		Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"},
-	}, nil
-}
-
-// isUnverified reports whether an error means that the identity files do not verify the
-// repository, so newer files may help.
-func isUnverified(err error) bool {
-	var unverified *tls.CertificateVerificationError
-	return errors.As(err, &unverified)
 }

@@ -15,10 +15,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/identity"
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/agent/ondemand"
 	"github.com/outrigger-mesh/outrigger/internal/agent/probe"
@@ -111,8 +111,11 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	secrets := newSecrets(log)
-	store, err := openStore(o.identityDir, c.spec.ShareIdentity, secrets.set)
+	identity, err := identity.New(identity.Options{
+		Identity: c.identity, PodUID: c.podUID, Address: cmp.Or(o.identityAddress, net.JoinHostPort(c.controller, identityPort)), Controller: c.controller,
+		TokenFile: o.tokenFile, BundleFile: o.bundleFile, CertificateDir: o.certificateDir, Dir: o.identityDir, Shared: c.spec.ShareIdentity,
+		Timings: o.timings, Log: log, Metrics: metrics,
+	})
 	if err != nil {
 		return err
 	}
@@ -121,62 +124,42 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		return err
 	}
 
-	signer := signer{
-		address:    cmp.Or(o.identityAddress, net.JoinHostPort(c.controller, identityPort)),
-		serverName: c.controller, tokenFile: o.tokenFile,
-	}
 	served := make(chan error, 4)
 	observer.Start()
 	defer observer.Finish()
 	if c.spec.Records != nil {
 		go func() { served <- observer.Serve() }()
 	}
-	reporter := newReporter(signer.reportWith(store), o.timings, log)
+	reporter := newReporter(identity.Report, o.timings, log)
 	proxy := newProxy(&c.spec, children, reporter, o.timings, log, metrics)
 	var follower *follower
 	if c.spec.Mirror != nil {
-		if follower, err = newFollower(c, store, proxy, o.timings, log, metrics); err != nil {
+		if follower, err = newFollower(c, identity, proxy, o.timings, log, metrics); err != nil {
 			return err
 		}
-	}
-	identity := newHolder(subject{c.identity, c.podUID}, store, o.timings, log, metrics, func() {
-		if follower != nil {
-			follower.renewed.Ring()
-		}
-		if c.spec.Mirror == nil || c.spec.Mirror.Live == "" {
-			proxy.requestReload()
-		}
-	})
-	var source interface {
-		run(context.Context)
-		renewEarly()
-	} = newRenewer(identity, signer, o.bundleFile)
-	if isIssuedByKubelet(o.certificateDir) {
-		source = &receiver{holder: identity, dir: o.certificateDir}
 	}
 	shutdown := newShutdown(log)
 
 	var draining atomic.Bool
 	ready := func(ctx context.Context) error {
-		switch {
-		case draining.Load():
+		if draining.Load() {
 			return errors.New("the proxy is draining")
-		case identity.expiry.Load() == 0:
-			return errors.New("the pod has no certificate yet")
-		case !c.spec.DisabledMTLS && identity.expiry.Load() <= time.Now().Unix():
-			return fmt.Errorf("the pod's certificate expired at %s", time.Unix(identity.expiry.Load(), 0).UTC().Format(time.RFC3339))
-		case !follower.isReady():
+		}
+		if err := identity.Check(c.spec.DisabledMTLS); err != nil {
+			return err
+		}
+		if !follower.isReady() {
 			return errors.New("the proxy's files have not arrived from the repository yet")
 		}
 		return proxy.checkReady(ctx)
 	}
 	var live http.Handler
 	if follower != nil {
-		live, follower.poller.renewIdentity = follower.live, source.renewEarly
+		live = follower.live
 	}
 	server := probe.NewServer(probe.Options{
 		Probes: c.spec.Probes, PodIP: c.podIP, Ready: ready, Alive: func(context.Context) error { return proxy.alive() },
-		Expiry: identity.expiry.Load, Quit: func() { shutdown.begin("quitquitquit") }, Live: live, Log: log, Metrics: metrics,
+		Expiry: identity.Expiry, Quit: func() { shutdown.begin("quitquitquit") }, Live: live, Log: log, Metrics: metrics,
 	})
 	web := server.HTTP()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -190,7 +173,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		discovery := secrets.server()
+		discovery := identity.SecretServer()
 		go func() { served <- discovery.Serve(socket) }()
 		defer discovery.Stop()
 	}
@@ -200,10 +183,17 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 			return err
 		}
 		defer unknown.Close()
-		relay := ondemand.NewRelay(*c.spec.OnDemand, signer.learnWith(store), o.timings, log, metrics)
+		relay := ondemand.NewRelay(*c.spec.OnDemand, identity.Learn, o.timings, log, metrics)
 		go func() { served <- relay.Serve(ctx, unknown) }()
 	}
-	go source.run(ctx)
+	go identity.Run(ctx, func() {
+		if follower != nil {
+			follower.renewed.Ring()
+		}
+		if c.spec.Mirror == nil || c.spec.Mirror.Live == "" {
+			proxy.requestReload()
+		}
+	})
 	go reporter.run(ctx)
 	go shutdown.onSignals(signals)
 	if len(o.exitWith) > 0 {
@@ -215,7 +205,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		return nil
 	case err := <-served:
 		return err
-	case <-identity.ready:
+	case <-identity.Ready():
 	}
 	if err := writeFiles(c.spec.Files); err != nil {
 		return err

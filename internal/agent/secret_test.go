@@ -51,7 +51,7 @@ func secretsOf(p *pod) *secretStream {
 // ask sends a request as a real proxy does; the first one contains its build version.
 func (s *secretStream) ask(refusal string, names ...string) {
 	s.t.Helper()
-	r := &discoveryv3.DiscoveryRequest{TypeUrl: secretType, ResourceNames: names}
+	r := &discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", ResourceNames: names}
 	if s.last == nil {
 		r.Node = &corev3.Node{Id: podUID, UserAgentName: strings.Repeat("x", 100<<10)}
 	} else {
@@ -152,7 +152,7 @@ func TestSecretsThatAreNot(t *testing.T) {
 		request *discoveryv3.DiscoveryRequest
 		want    codes.Code
 	}{
-		{&discoveryv3.DiscoveryRequest{TypeUrl: secretType, ResourceNames: []string{"identity", "other"}}, codes.NotFound},
+		{&discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", ResourceNames: []string{"identity", "other"}}, codes.NotFound},
 		{&discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster"}, codes.InvalidArgument},
 	} {
 		s := secretsOf(p)

@@ -89,12 +89,13 @@ func TestWithTheController(t *testing.T) {
 	// The new root is first published, then signs, then is the only one.
 	trusts := func(want ...[]byte) func() bool {
 		return func() bool {
-			roots, err := parseRoots([]byte(p.read("identity/bundle.pem")))
+			parsed, err := pki.ParseRoots([]byte(p.read("identity/bundle.pem")))
+			roots := pki.NewBundle(parsed...)
 			if err != nil || len(roots) != len(want) {
 				return false
 			}
 			for _, text := range want {
-				r, err := parseRoots(text)
+				r, err := pki.ParseRoots(text)
 				if err != nil || !roots.Has(r[0]) {
 					return false
 				}

@@ -1,4 +1,4 @@
-package agent
+package identity
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type holder struct {
 	timings kit.Timings
 	log     *slog.Logger
 	metrics *kit.Metrics
-	// onRenewed is called after each replacement of the files but the first.
+	// onRenewed is called after each replacement of the files but the first. Source.Run sets it.
 	onRenewed func()
 
 	// ready is closed once the files exist. Any goroutine may wait for it.
@@ -43,9 +43,9 @@ type identityFiles struct {
 	certs []*x509.Certificate
 }
 
-func newHolder(subject subject, store *store, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics, onRenewed func()) *holder {
+func newHolder(subject subject, store *store, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *holder {
 	return &holder{
-		subject: subject, store: store, timings: timings, log: log, metrics: metrics, onRenewed: onRenewed,
+		subject: subject, store: store, timings: timings, log: log, metrics: metrics,
 		ready: make(chan struct{}), logged: make(kit.Logged),
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package identity
 
 import (
 	"google.golang.org/protobuf/encoding/protowire"

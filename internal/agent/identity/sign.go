@@ -1,4 +1,4 @@
-package agent
+package identity
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -119,7 +118,7 @@ type verifyingTransport struct {
 // ClientHandshake is for credentials.TransportCredentials.
 func (v *verifyingTransport) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := v.TransportCredentials.ClientHandshake(ctx, authority, conn)
-	v.unverified.Store(isUnverified(err))
+	v.unverified.Store(IsUnverified(err))
 	return secure, info, err
 }
 
@@ -184,24 +183,9 @@ func verify(chain []*x509.Certificate, roots pki.Bundle) error {
 	return nil
 }
 
-// learnWith returns a function that asks the controller about an address, verifying it by the
-// trust bundle in the identity files.
-func (s *signer) learnWith(store *store) func(context.Context, netip.AddrPort) (bool, error) {
-	return func(ctx context.Context, address netip.AddrPort) (bool, error) {
-		m, err := store.read()
-		if err != nil {
-			return false, err
-		}
-		roots, err := parseRoots(m.bundle)
-		if err != nil {
-			return false, fmt.Errorf("the trust bundle: %w", err)
-		}
-		var inMesh bool
-		err = s.call(ctx, roots.Pool(), nil, func(ctx context.Context, client identityv1.IdentityClient) error {
-			answer, err := client.Learn(ctx, &identityv1.LearnRequest{Address: address.String()})
-			inMesh = answer.GetInMesh()
-			return err
-		})
-		return inMesh, err
-	}
+// IsUnverified reports whether an error means that the identity files do not verify the
+// server, so newer files may help.
+func IsUnverified(err error) bool {
+	var unverified *tls.CertificateVerificationError
+	return errors.As(err, &unverified)
 }
