@@ -101,7 +101,7 @@ test-all: apiserver proxies issuers chromium prometheus-programs apps-few ## run
 container: envoy haproxy ## run the tests that need namespaces with the rights of an ordinary container, where they skip, and the demo; needs root
 	go test -vet=off ./test/container
 	@go build -o bin/ ./test/container
-	bin/container go test -short -vet=off ./internal/agent ./internal/lab ./internal/localmesh ./internal/playground ./internal/cni ./internal/capture ./test/behaviour ./test/ends ./test/explain
+	bin/container go test -short -vet=off ./internal/agent/... ./internal/lab ./internal/localmesh ./internal/playground ./internal/cni ./internal/capture ./test/behaviour ./test/ends ./test/explain
 
 ci-all: ## run all of .ci/run, whatever has passed before on this machine
 	CI_ALL=1 .ci/run

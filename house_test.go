@@ -184,6 +184,8 @@ var rules = []rule{
 		"it asks the app, and what the pod's state is it asks the functions that it is given"},
 	{"internal/agent/identity", "internal/agent/kit apis/identity/v1 internal/pki internal/protofield mesh sidecar/agentspec google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
 		"it holds the pod's key: it knows neither the proxy's process nor its files"},
+	{"internal/agent/process", "internal/agent/kit internal/agent/socket apis/identity/v1 sidecar/agentspec golang.org/x/sys/unix",
+		"it runs the proxy, and knows neither its files nor how another version replaces it"},
 	{"internal/agent", "internal/agent/... internal/metric apis/identity/v1 certificate internal/limit internal/pki internal/protofield mesh sidecar/agentspec sidecar/mirror sidecar/telemetry golang.org/x/sys/unix google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
 		"it is in every pod: it is small, has no Kubernetes client and depends on no driver"},
 	{"internal/capture", "sidecar/agentspec github.com/google/nftables/... github.com/mdlayher/netlink github.com/vishvananda/netlink golang.org/x/sys/unix",

@@ -18,8 +18,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/outrigger-mesh/outrigger/internal/agent/process"
 	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
@@ -297,7 +296,7 @@ func (c *config) check() error {
 		switch {
 		case (r.Signal == "") == (len(r.Command) == 0):
 			wrong("reload needs a signal or a command, but not both")
-		case r.Signal != "" && signalNumber(r.Signal) == 0:
+		case r.Signal != "" && process.SignalNumber(r.Signal) == 0:
 			wrong("reload.signal %q is not the name of a signal, such as HUP", r.Signal)
 		}
 		if r.Workers && r.Signal == "" {
@@ -323,7 +322,7 @@ func (c *config) check() error {
 		switch {
 		case len(s.Command) == 0:
 			wrong("upgrade needs a command")
-		case u.Signal != "" && signalNumber(u.Signal) == 0:
+		case u.Signal != "" && process.SignalNumber(u.Signal) == 0:
 			wrong("upgrade.signal %q is not the name of a signal, such as USR1", u.Signal)
 		case u.URL != "" && !isHTTP(u.URL):
 			wrong("upgrade.url %q is not an http URL", u.URL)
@@ -395,9 +394,4 @@ func isWithin(name, folder string) bool {
 func isHTTP(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
-}
-
-// signalNumber returns the signal of a name such as HUP or SIGHUP, or 0.
-func signalNumber(name string) unix.Signal {
-	return unix.SignalNum("SIG" + strings.TrimPrefix(name, "SIG"))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/identity"
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/process"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
@@ -23,7 +24,7 @@ type follower struct {
 	poller   *poller
 	live     *live
 	identity *identity.Source
-	proxy    *proxy
+	proxy    *process.Proxy
 	log      *slog.Logger
 	metrics  *kit.Metrics
 	// closeIdle closes idle connections to the repository.
@@ -38,7 +39,7 @@ type follower struct {
 	staged  string // the path of the candidate that passed the check
 }
 
-func newFollower(c *config, identity *identity.Source, proxy *proxy, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) (*follower, error) {
+func newFollower(c *config, identity *identity.Source, proxy *process.Proxy, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) (*follower, error) {
 	folder, why, err := openFolder(c.spec.Mirror.Dir)
 	if err != nil {
 		return nil, err
@@ -48,14 +49,12 @@ func newFollower(c *config, identity *identity.Source, proxy *proxy, timings kit
 	}
 	repository, client := newRepository(c.spec.Mirror.URL, c.controller, identity, timings.Wait)
 	live := newLive(c.spec.Mirror.Live)
-	f := &follower{
+	return &follower{
 		spec: c.spec.Mirror, folder: folder, poller: newPoller(client, identity.RenewEarly, timings, log, metrics), live: live, identity: identity,
 		proxy: proxy, log: log, metrics: metrics, closeIdle: repository.transport.CloseIdleConnections,
 		ready: make(chan struct{}), renewed: kit.NewBell(), exits: make(chan event),
 		rollout: rollout{live: live.prefix, timings: timings, backoff: timings.Quarantine},
-	}
-	proxy.hasEnded = f.processEnded
-	return f, nil
+	}, nil
 }
 
 // isReady reports whether there are files for the proxy. A nil follower, of a proxy
@@ -65,10 +64,14 @@ func (f *follower) isReady() bool {
 }
 
 // processEnded is called when a process of the proxy has exited. It returns once the
-// rollout has handled the exit, or after a second. Any goroutine may call it.
-func (f *follower) processEnded(process *child) {
-	e := event{kind: ended, process: process, err: fmt.Errorf("the proxy exited after loading them: %s", process.how())}
-	if process.killed() {
+// rollout has handled the exit, or after a second; for a nil follower at once. Any goroutine may
+// call it.
+func (f *follower) processEnded(process *process.Child) {
+	if f == nil {
+		return
+	}
+	e := event{kind: ended, process: process, err: fmt.Errorf("the proxy exited after loading them: %s", process.How())}
+	if process.Killed() {
 		e.kind = killed
 	}
 	limit := time.After(time.Second)
@@ -207,21 +210,21 @@ func (f *follower) check(ctx context.Context, v *version) event {
 		for i, arg := range f.spec.Check {
 			argv[i] = atFolder(arg, staged)
 		}
-		err = runOn(ctx, f.proxy.currentHost(), argv, f.rollout.timings.Check)
+		err = f.proxy.Execute(ctx, argv, f.rollout.timings.Check)
 	}
 	if err == nil {
 		f.staged = staged
 		return event{kind: passed}
 	}
 	f.folder.clean(f.folder.name)
-	var notStarted *notStartedError
+	var notStarted *process.NotStartedError
 	switch {
 	case ctx.Err() != nil:
 		return event{}
 	case errors.As(err, &notStarted):
 		if f.folder.name == "" {
 			// The command is usually the proxy's program, so the proxy will not start either.
-			f.proxy.reporter.ended(err.Error(), "", false)
+			f.proxy.CannotStart(err)
 		}
 		return event{kind: unchecked, err: fmt.Errorf("checking version %s: %w", v.name, err)}
 	}
@@ -242,7 +245,7 @@ func (f *follower) install(v *version, reload bool) event {
 	if !reload {
 		return event{kind: installed}
 	}
-	process, err := f.proxy.reload()
+	process, err := f.proxy.Reload()
 	if err != nil {
 		return event{kind: notReloaded, err: err}
 	}
@@ -255,9 +258,9 @@ func (f *follower) restore(v *version) event {
 		f.log.Error("the last good version cannot be restored", "version", v.name, "error", err)
 		return event{}
 	}
-	if _, err := f.proxy.reload(); err != nil {
+	if _, err := f.proxy.Reload(); err != nil {
 		f.log.Error("the proxy did not reload the last good version; trying again", "error", err)
-		f.proxy.requestReload()
+		f.proxy.RequestReload()
 	}
 	f.serve(v)
 	return event{kind: stored, version: v}

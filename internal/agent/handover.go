@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,76 +20,147 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/process"
 	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// former is a process that a successor has replaced.
-type former struct {
-	child    *child
-	host     host
+// successors lets containers with other versions of the proxy take over from the running one.
+type successors struct {
+	proxy    *process.Proxy
+	children *process.Children
+	command  []string
+	readyURL string
+	upgrade  *agentspec.Upgrade
+	drain    *agentspec.Drain
+	// agentOnly are addresses of the proxy to which only the agent connects. The proxy listens
+	// there if it needs to.
+	agentOnly []netip.AddrPort
+	folder    string // may have Unix sockets of the proxy
+	timings   kit.Timings
+	log       *slog.Logger
+	metrics   *kit.Metrics
+
+	last *retiring // the process that was replaced last; only serve uses it
+}
+
+// retiring is a process that a successor has replaced.
+type retiring struct {
+	*process.Former
 	steering *steering
-	// abandon is closed when the successor has ended, so that connections must not be steered to
-	// it any longer.
-	abandon chan struct{}
 	// hurry is closed when the process must end soon, because of yet another version.
 	hurry     chan struct{}
 	hurryOnce sync.Once
-	// over is closed when the process has ended.
-	over chan struct{}
 }
 
-// acceptSuccessors lets containers with other versions of the proxy take over, one at a time.
-// The folder may have Unix sockets of the proxy.
-func (p *proxy) acceptSuccessors(from net.Listener, folder string) error {
+// newSuccessors returns the successors of a proxy with an Upgrade. The folder may have Unix
+// sockets of the proxy.
+func newSuccessors(spec *agentspec.Spec, proxy *process.Proxy, children *process.Children, folder string, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *successors {
+	var agentOnly []netip.AddrPort
+	if spec.OnDemand != nil {
+		for _, to := range []string{spec.OnDemand.Known, spec.OnDemand.Outside} {
+			// The others are Unix sockets.
+			if address, err := netip.ParseAddrPort(to); err == nil {
+				agentOnly = append(agentOnly, address)
+			}
+		}
+	}
+	return &successors{
+		proxy: proxy, children: children, command: spec.Command, readyURL: spec.ReadyURL, upgrade: spec.Upgrade, drain: spec.Drain,
+		agentOnly: agentOnly, folder: folder, timings: timings, log: log, metrics: metrics,
+	}
+}
+
+// serve lets containers that connect to the listener take over, one at a time.
+func (s *successors) serve(from net.Listener) error {
 	for {
 		conn, err := from.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return err
 		} else if err != nil {
 			// There may be too many open files for a while.
-			p.log.Warn("no container with another version of the proxy is accepted for a second", "error", err)
+			s.log.Warn("no container with another version of the proxy is accepted for a second", "error", err)
 			time.Sleep(time.Second)
 			continue
 		}
-		next := newRemote(conn.(*net.UnixConn), p.children)
-		p.log.Info("a container with another version of the proxy has started")
-		if err := p.handOver(next, folder); err != nil {
-			p.metrics.UpgradesFailed.Add(1)
-			p.log.Error("the new version of the proxy could not take over; the former one goes on", "error", err)
-			next.dismiss(err.Error())
+		next := newRemote(conn.(*net.UnixConn), s.children)
+		s.log.Info("a container with another version of the proxy has started")
+		if err := s.handOver(next); err != nil {
+			s.metrics.UpgradesFailed.Add(1)
+			s.log.Error("the new version of the proxy could not take over; the former one goes on", "error", err)
+			next.Dismiss(err.Error())
 			continue
 		}
 		// If it does not arrive, the container has ended.
 		_ = sendPacket(next.conn, order{TakenOver: true})
-		p.metrics.Upgrades.Add(1)
-		p.log.Info("the new version of the proxy has taken over")
+		s.metrics.Upgrades.Add(1)
+		s.log.Info("the new version of the proxy has taken over")
 	}
 }
 
-// currentHost returns where the proxy runs.
-func (p *proxy) currentHost() host {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.host
+// handOver starts the proxy on another host, waits until it is ready, and sends all new
+// connections to it. After an error the running process goes on as before.
+func (s *successors) handOver(next *remote) error {
+	if err := s.awaitTurn(next); err != nil {
+		return err
+	}
+	var steering *steering
+	replaced, err := s.proxy.Replace(next, func(old *process.Child) (child *process.Child, err error) {
+		child, steering, err = s.startSuccessor(old, next)
+		return child, err
+	})
+	if err != nil {
+		return err
+	}
+	s.last = &retiring{Former: replaced, steering: steering, hurry: make(chan struct{})}
+	go s.retire(s.last)
+	return nil
 }
 
-// replacedProcess returns the process that a successor has replaced, or nil if it has ended.
-func (p *proxy) replacedProcess() *former {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.former
+// startSuccessor starts a process that takes over from the old one, and returns what directs new
+// connections to it.
+func (s *successors) startSuccessor(old *process.Child, next *remote) (*process.Child, *steering, error) {
+	own, err := socket.Of("self")
+	if err != nil {
+		return nil, nil, err
+	}
+	steering, err := startSteering(func(l socket.Socket) bool { return !own[l.Inode] }, s.agentOnly)
+	if err != nil {
+		return nil, nil, err
+	}
+	kept := keepSockets(s.folder)
+	child, err := next.Start(s.command, false)
+	if err == nil {
+		if err = s.awaitSuccessor(steering, old, child, next); err == nil {
+			err = steering.change()
+		}
+		if err == nil && kit.IsClosed(old.Ended) {
+			err = errFormerEnded
+		}
+		if err != nil {
+			s.log.Info("stopping the new version of the proxy", "output", child.LastWords())
+			err = errors.Join(err, s.giveUp(steering, child))
+		}
+	}
+	if err != nil {
+		steering.end()
+		kept.restore()
+		return nil, nil, err
+	}
+	kept.forget()
+	return child, steering, nil
 }
 
 // awaitTurn waits until the proxy can be handed over: a process that was replaced before has
 // ended, and the current one is ready.
-func (p *proxy) awaitTurn(next *remote) error {
-	deadline := time.After(p.timings.Succession)
+func (s *successors) awaitTurn(next *remote) error {
+	deadline := time.After(s.timings.Succession)
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for {
-		err := p.checkReady(context.Background())
-		if f := p.replacedProcess(); f != nil {
-			f.hurryOnce.Do(func() { close(f.hurry) })
+		err := s.proxy.CheckReady(context.Background())
+		if s.proxy.ReplacedProcess() != nil {
+			s.last.hurryOnce.Do(func() { close(s.last.hurry) })
 			err = errors.New("a former process of the proxy has not ended")
 		}
 		if err == nil {
@@ -96,8 +169,8 @@ func (p *proxy) awaitTurn(next *remote) error {
 		select {
 		case <-next.gone:
 			return errContainerGone
-		case <-p.quit:
-			return errShuttingDown
+		case <-s.proxy.Quitting():
+			return process.ErrShuttingDown
 		case <-deadline:
 			return err
 		case <-again.C:
@@ -105,115 +178,58 @@ func (p *proxy) awaitTurn(next *remote) error {
 	}
 }
 
-// handOver starts the proxy on another host, waits until it is ready, and sends all new
-// connections to it. After an error the running process goes on as before.
-func (p *proxy) handOver(next *remote, folder string) error {
-	if err := p.awaitTurn(next); err != nil {
-		return err
-	}
-	p.reloading.Lock()
-	defer p.reloading.Unlock()
-	p.starting.Lock()
-	defer p.starting.Unlock()
-	p.mu.Lock()
-	old, from := p.child, p.host
-	p.mu.Unlock()
-	if old == nil {
-		return errors.New("the proxy is not running")
-	}
-	own, err := socket.Of("self")
-	if err != nil {
-		return err
-	}
-	steering, err := startSteering(func(l socket.Socket) bool { return !own[l.Inode] }, p.agentOnly)
-	if err != nil {
-		return err
-	}
-	kept := keepSockets(folder)
-	began := time.Now()
-	child, err := next.start(p.command, false)
-	if err == nil {
-		if err = p.awaitSuccessor(steering, old, child, next); err == nil {
-			err = steering.change()
-		}
-		if err == nil && kit.IsClosed(old.ended) {
-			err = errFormerEnded
-		}
-		if err != nil {
-			p.log.Info("stopping the new version of the proxy", "output", reason(child.output.text()))
-			err = errors.Join(err, p.giveUp(steering, child))
-		}
-	}
-	if err != nil {
-		steering.end()
-		kept.restore()
-		return err
-	}
-	kept.forget()
-	f := &former{child: old, host: from, steering: steering, abandon: make(chan struct{}), hurry: make(chan struct{}), over: make(chan struct{})}
-	p.mu.Lock()
-	p.child, p.host, p.since, p.ready, p.former = child, next, began, child, f
-	p.mu.Unlock()
-	p.replaced.Ring()
-	go p.retire(f)
-	return nil
-}
-
-var (
-	errFormerEnded  = errors.New("the former process of the proxy has ended")
-	errShuttingDown = errors.New("the agent is shutting down")
-)
+var errFormerEnded = errors.New("the former process of the proxy has ended")
 
 // awaitSuccessor waits until the successor is ready and listens wherever the former process
 // does.
-func (p *proxy) awaitSuccessor(s *steering, old, child *child, next *remote) error {
-	deadline := time.After(p.timings.Succession)
+func (s *successors) awaitSuccessor(steering *steering, old, child *process.Child, next *remote) error {
+	deadline := time.After(s.timings.Succession)
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
-	ready := s.on(portOf(p.readyURL))
+	ready := steering.on(portOf(s.readyURL))
 	var last []uint64
 	since := time.Now()
 	for {
-		err := s.look()
+		err := steering.look()
 		if err != nil {
 			return err
 		}
 		var sockets []uint64
-		for _, point := range s.points {
+		for _, point := range steering.points {
 			sockets = append(sockets, point.successor...)
 		}
 		slices.Sort(sockets)
 		if !slices.Equal(sockets, last) {
 			last, since = sockets, time.Now()
 		}
-		missing := s.missing()
+		missing := steering.missing()
 		if missing != "" {
 			err = fmt.Errorf("it does not listen on %s", missing)
 		} else {
-			err = p.checkSuccessor(ready)
+			err = s.checkSuccessor(ready)
 		}
-		if err == nil && time.Since(since) >= p.timings.Steady {
+		if err == nil && time.Since(since) >= s.timings.Steady {
 			return nil
 		}
 		select {
-		case <-child.ended:
-			return fmt.Errorf("the new version of the proxy ended before it was ready: %s: %s", child.how(), reason(child.output.text()))
-		case <-old.ended:
+		case <-child.Ended:
+			return fmt.Errorf("the new version of the proxy ended before it was ready: %s: %s", child.How(), child.LastWords())
+		case <-old.Ended:
 			return errFormerEnded
 		case <-next.gone:
 			return errContainerGone
-		case <-p.quit:
-			return errShuttingDown
+		case <-s.proxy.Quitting():
+			return process.ErrShuttingDown
 		case <-deadline:
-			return fmt.Errorf("the new version of the proxy was not ready within %v: %w", p.timings.Succession, err)
+			return fmt.Errorf("the new version of the proxy was not ready within %v: %w", s.timings.Succession, err)
 		case <-again.C:
 		}
 	}
 }
 
 // checkSuccessor asks the successor whether it is ready.
-func (p *proxy) checkSuccessor(at []*point) error {
-	if p.readyURL == "" {
+func (s *successors) checkSuccessor(at []*point) error {
+	if s.readyURL == "" {
 		return nil
 	}
 	for _, point := range at {
@@ -221,57 +237,52 @@ func (p *proxy) checkSuccessor(at []*point) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.timings.Admin)
+	ctx, cancel := context.WithTimeout(context.Background(), s.timings.Admin)
 	defer cancel()
-	return kit.Request(ctx, http.MethodGet, p.readyURL)
+	return kit.Request(ctx, http.MethodGet, s.readyURL)
 }
 
 // giveUp stops a successor that was not ready. The kernel must not give connections to its
 // sockets when the steering ends.
-func (p *proxy) giveUp(s *steering, child *child) error {
+func (s *successors) giveUp(steering *steering, child *process.Child) error {
 	var errs []error
-	for _, point := range s.points {
+	for _, point := range steering.points {
 		errs = append(errs, point.toFormer())
 	}
-	child.kill()
+	child.Kill()
 	select {
-	case <-child.ended:
-	case <-time.After(p.timings.Stop):
+	case <-child.Ended:
+	case <-time.After(s.timings.Stop):
 		errs = append(errs, errors.New("the new version of the proxy cannot be stopped"))
 	}
 	return errors.Join(errs...)
 }
 
 // retire lets a replaced process finish its connections, and stops it.
-func (p *proxy) retire(f *former) {
+func (s *successors) retire(f *retiring) {
 	defer func() {
 		f.steering.end()
-		if r, ok := f.host.(*remote); ok {
-			r.dismiss("")
-		}
-		p.mu.Lock()
-		p.former = nil
-		p.mu.Unlock()
-		close(f.over)
-		p.log.Info("the former process of the proxy has ended", "how", f.child.how())
+		f.Host.Dismiss("")
+		s.proxy.Retired(f.Former)
+		s.log.Info("the former process of the proxy has ended", "how", f.Child.How())
 	}()
 	drain := sync.OnceFunc(func() {
-		p.log.Info("draining the former process of the proxy")
-		if err := p.drainFormer(f); err != nil {
-			p.log.Warn("the former process of the proxy was not told to drain", "error", err)
+		s.log.Info("draining the former process of the proxy")
+		if err := s.drainFormer(f); err != nil {
+			s.log.Warn("the former process of the proxy was not told to drain", "error", err)
 		}
 	})
-	quit, hurry := p.quit, f.hurry
+	quit, hurry := s.proxy.Quitting(), (<-chan struct{})(f.hurry)
 	// wait reports whether the process has ended within d. It returns early, once, when the pod
 	// or another version does not leave the process more time.
 	wait := func(d time.Duration) bool {
 		until := time.After(d)
 		again := time.NewTicker(time.Second)
 		defer again.Stop()
-		abandon := f.abandon
+		abandon := f.Abandon
 		for {
 			select {
-			case <-f.child.ended:
+			case <-f.Child.Ended:
 				return true
 			case <-abandon:
 				// Later nothing would direct the request to drain to it.
@@ -293,78 +304,60 @@ func (p *proxy) retire(f *former) {
 			}
 		}
 	}
-	if wait(p.timings.Accepted) {
+	if wait(s.timings.Accepted) {
 		return
 	}
 	drain()
 	// Some proxies do not exit, or not soon, when they are unused.
 	wasUnused := false
-	for until := time.Now().Add(time.Duration(p.upgrade.Seconds) * time.Second); quit != nil && hurry != nil && time.Now().Before(until); {
-		unused := p.isUnused(f)
+	for until := time.Now().Add(time.Duration(s.upgrade.Seconds) * time.Second); quit != nil && hurry != nil && time.Now().Before(until); {
+		unused := s.isUnused(f)
 		if unused && wasUnused {
 			break
 		}
 		wasUnused = unused
-		if wait(p.timings.Accepted) {
+		if wait(s.timings.Accepted) {
 			return
 		}
 	}
-	if quit == nil && p.drain != nil && wait(time.Duration(p.drain.Seconds)*time.Second) {
+	if quit == nil && s.drain != nil && wait(time.Duration(s.drain.Seconds)*time.Second) {
 		return
 	}
-	if err := f.child.signal(unix.SIGTERM); err == nil && wait(p.timings.Stop) {
+	if err := f.Child.Signal(unix.SIGTERM); err == nil && wait(s.timings.Stop) {
 		return
 	}
-	p.log.Warn("killing the former process of the proxy")
-	f.child.kill()
-	<-f.child.ended
+	s.log.Warn("killing the former process of the proxy")
+	f.Child.Kill()
+	<-f.Child.Ended
 }
 
 // isUnused reports whether no client has a connection to the former process.
-func (p *proxy) isUnused(f *former) bool {
+func (s *successors) isUnused(f *retiring) bool {
 	open := true
-	sockets, err := f.host.sockets(f.child)
+	sockets, err := f.Host.Sockets(f.Child)
 	if err == nil {
 		open, err = f.steering.hasConnections(sockets)
 	}
 	if err != nil {
-		p.log.Warn("the connections of the former process of the proxy are not known", "error", err)
+		s.log.Warn("the connections of the former process of the proxy are not known", "error", err)
 		return false
 	}
 	return !open
 }
 
 // drainFormer tells the former process to finish its connections and end.
-func (p *proxy) drainFormer(f *former) error {
-	if p.upgrade.Signal != "" {
-		if err := f.child.signal(signalNumber(p.upgrade.Signal)); err != nil {
+func (s *successors) drainFormer(f *retiring) error {
+	if s.upgrade.Signal != "" {
+		if err := f.Child.Signal(process.SignalNumber(s.upgrade.Signal)); err != nil {
 			return err
 		}
 	}
-	if p.upgrade.URL == "" {
+	if s.upgrade.URL == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.timings.Admin)
+	ctx, cancel := context.WithTimeout(context.Background(), s.timings.Admin)
 	defer cancel()
-	return f.steering.withFormer(portOf(p.upgrade.URL), func() error { return kit.Request(ctx, http.MethodPost, p.upgrade.URL) })
-}
-
-// returnHome makes the next process start in the agent's own container after a successor
-// has ended unexpectedly. It reports whether there was one.
-func (p *proxy) returnHome() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	gone, ok := p.host.(*remote)
-	if !ok {
-		return false
-	}
-	p.log.Error("the new version of the proxy has ended; returning to that of the sidecar container")
-	p.host = p.children
-	if p.former != nil {
-		close(p.former.abandon)
-	}
-	gone.dismiss("its proxy has ended")
-	return true
+	return f.steering.withFormer(portOf(s.upgrade.URL), func() error { return kit.Request(ctx, http.MethodPost, s.upgrade.URL) })
 }
 
 // portOf returns the port of an http URL, or 0.

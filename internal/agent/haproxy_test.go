@@ -2,6 +2,7 @@ package agent
 
 import (
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -126,7 +127,14 @@ func workersOf(file string) []int {
 		if err != nil || !strings.Contains(string(text), "\x00-f\x00"+file) {
 			continue
 		}
-		if workers := processesBelow(pid); len(workers) > 0 {
+		below, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		var workers []int
+		for _, word := range strings.Fields(string(below)) {
+			if worker, err := strconv.Atoi(word); err == nil {
+				workers = append(workers, worker)
+			}
+		}
+		if len(workers) > 0 {
 			return workers
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/process"
 )
 
 // order is a message from the agent to the process in a successor's container, one packet of
@@ -130,20 +131,20 @@ func receivePacket(conn *net.UnixConn, buffer []byte, into any) ([]*os.File, err
 // remote is a successor's container, as the agent sees it.
 type remote struct {
 	conn *net.UnixConn
-	own  *children
+	own  *process.Children
 
 	mu       sync.Mutex
 	last     int                     // the last ID
-	running  map[int]*child          // by ID
-	ids      map[*child]int          // the IDs of those
+	running  map[int]*process.Child  // by ID
+	ids      map[*process.Child]int  // the IDs of those
 	early    map[int]unix.WaitStatus // of processes that ended before they were among those
 	awaiting map[int]chan notice     // answers, by ID
 	gone     chan struct{}           // closed when the container is
 }
 
-func newRemote(conn *net.UnixConn, own *children) *remote {
+func newRemote(conn *net.UnixConn, own *process.Children) *remote {
 	r := &remote{
-		conn: conn, own: own, running: make(map[int]*child), ids: make(map[*child]int),
+		conn: conn, own: own, running: make(map[int]*process.Child), ids: make(map[*process.Child]int),
 		early: make(map[int]unix.WaitStatus), awaiting: make(map[int]chan notice), gone: make(chan struct{}),
 	}
 	go r.read()
@@ -185,8 +186,7 @@ func (r *remote) ended(id int, status unix.WaitStatus) {
 		r.early[id] = status
 		return
 	}
-	c.status = status
-	close(c.ended)
+	c.End(status)
 	delete(r.running, id)
 	delete(r.ids, c)
 	delete(r.early, id)
@@ -221,16 +221,16 @@ func (r *remote) ask(o order, files []*os.File) (notice, error) {
 	}
 }
 
-// start is for host. The program is the one of the container's image.
-func (r *remote) start(argv []string, quiet bool) (*child, error) {
-	return r.own.withOutput(quiet, func(files []*os.File) (*child, error) {
-		n, err := r.ask(order{Start: &startOrder{Argv: argv, Env: r.own.added}}, files)
+// Start is for host. The program is the one of the container's image.
+func (r *remote) Start(argv []string, quiet bool) (*process.Child, error) {
+	return r.own.WithOutput(quiet, func(files []*os.File) (*process.Child, error) {
+		n, err := r.ask(order{Start: &startOrder{Argv: argv, Env: r.own.Env()}}, files)
 		if err != nil {
 			return nil, err
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		started := &child{pid: n.PID, host: r, ended: make(chan struct{})}
+		started := process.NewChild(n.PID, r)
 		r.running[n.ID], r.ids[started] = started, n.ID
 		if status, ok := r.early[n.ID]; ok {
 			r.ended(n.ID, status)
@@ -241,8 +241,8 @@ func (r *remote) start(argv []string, quiet bool) (*child, error) {
 	})
 }
 
-// signal is for host.
-func (r *remote) signal(of *child, s unix.Signal, group bool) error {
+// Signal is for host.
+func (r *remote) Signal(of *process.Child, s unix.Signal, group bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id, runs := r.ids[of]
@@ -252,21 +252,21 @@ func (r *remote) signal(of *child, s unix.Signal, group bool) error {
 	return sendPacket(r.conn, order{Of: id, Signal: int(s), Group: group})
 }
 
-// below is for host.
-func (r *remote) below(of *child) []int {
+// Below is for host.
+func (r *remote) Below(of *process.Child) []int {
 	// Without an answer the container has ended, and the process with it.
 	n, _ := r.askOf(of, order{Below: true})
 	return n.Below
 }
 
-// sockets is for host.
-func (r *remote) sockets(of *child, only ...int) ([]uint64, error) {
+// Sockets is for host.
+func (r *remote) Sockets(of *process.Child, only ...int) ([]uint64, error) {
 	n, err := r.askOf(of, order{Sockets: true, Only: only})
 	return n.Sockets, err
 }
 
 // askOf asks a question about a process. The answer is empty if it has ended.
-func (r *remote) askOf(of *child, o order) (notice, error) {
+func (r *remote) askOf(of *process.Child, o order) (notice, error) {
 	r.mu.Lock()
 	id, runs := r.ids[of]
 	r.mu.Unlock()
@@ -277,8 +277,8 @@ func (r *remote) askOf(of *child, o order) (notice, error) {
 	return r.ask(o, nil)
 }
 
-// dismiss ends the container. The reason is empty if it has served.
-func (r *remote) dismiss(reason string) {
+// Dismiss is for host. It ends the container.
+func (r *remote) Dismiss(reason string) {
 	if reason != "" {
 		_ = sendPacket(r.conn, order{Refused: reason})
 	}

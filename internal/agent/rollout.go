@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/process"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -80,7 +81,7 @@ func (v *version) files() mirror.Set {
 // refused and the one before becomes the good version again.
 type watch struct {
 	version, before *version
-	process         *child
+	process         *process.Child
 	until           time.Time
 }
 
@@ -99,7 +100,7 @@ type event struct {
 	kind    eventKind
 	at      time.Time
 	version *version
-	process *child
+	process *process.Child
 	err     error
 }
 
@@ -255,7 +256,7 @@ func (s *rollout) changesCode(v *version) bool {
 
 // install offers the installed candidate. A process that has reloaded it is put on
 // probation.
-func (s *rollout) install(process *child) {
+func (s *rollout) install(process *process.Child) {
 	v := s.candidate
 	s.candidate, s.reloaded = nil, s.changesCode(v)
 	if s.reloaded {

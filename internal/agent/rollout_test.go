@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/process"
 )
 
 // testVersion returns the version with a name such as a1: a letter for the code, which needs
@@ -30,7 +31,7 @@ func testVersion(t testing.TB, name string) *version {
 }
 
 // parseRollout parses a state in the format of describe.
-func parseRollout(t testing.TB, text string, process *child) rollout {
+func parseRollout(t testing.TB, text string, process *process.Child) rollout {
 	s := rollout{live: "live/", timings: kit.DefaultTimings, backoff: kit.DefaultTimings.Quarantine, now: rolloutTime, storedAt: rolloutTime}
 	for field := range strings.FieldsSeq(text) {
 		name, value, _ := strings.Cut(field, "=")
@@ -306,7 +307,7 @@ var transitions = []struct {
 
 // parseEvent parses an event such as "installed by the process" or "failed: no", which
 // happens a second after rolloutTime.
-func parseEvent(t testing.TB, text string, process *child) event {
+func parseEvent(t testing.TB, text string, process *process.Child) event {
 	e := event{at: rolloutTime.Add(time.Second)}
 	text, reason, ok := strings.Cut(text, ": ")
 	if ok {
@@ -330,7 +331,7 @@ func parseEvent(t testing.TB, text string, process *child) event {
 var eventKinds = []eventKind{started, received, passed, failed, unchecked, installed, notReloaded, acked, rejected, ended, killed, stored, tick}
 
 func TestTransitions(t *testing.T) {
-	process := new(child)
+	process := new(process.Child)
 	for _, tt := range transitions {
 		t.Run(tt.name, func(t *testing.T) {
 			to, actions := step(parseRollout(t, tt.from, process), parseEvent(t, tt.event, process))
@@ -344,13 +345,13 @@ func TestTransitions(t *testing.T) {
 
 // TestOtherEvents tests, for each phase, the events without a row in transitions.
 func TestOtherEvents(t *testing.T) {
-	process := new(child)
+	running := new(process.Child)
 	states := make(map[phase]string)
 	known := make(map[string]bool)
 	for _, tt := range transitions {
-		s := parseRollout(t, tt.from, process)
+		s := parseRollout(t, tt.from, running)
 		p := s.phase()
-		known[fmt.Sprint(p, parseEvent(t, tt.event, process).kind)] = true
+		known[fmt.Sprint(p, parseEvent(t, tt.event, running).kind)] = true
 		if states[p] == "" && s.good != nil && s.stored.name == s.good.name {
 			states[p] = tt.from
 		}
@@ -363,8 +364,8 @@ func TestOtherEvents(t *testing.T) {
 			if known[fmt.Sprint(p, kind)] {
 				continue
 			}
-			s := parseRollout(t, from, process)
-			to, actions := step(s, event{kind: kind, at: rolloutTime, process: new(child), err: errors.New("no")})
+			s := parseRollout(t, from, running)
+			to, actions := step(s, event{kind: kind, at: rolloutTime, process: new(process.Child), err: errors.New("no")})
 			if want, got := describe(s), describe(to); want != got || len(actions) > 0 {
 				t.Errorf("%s in %s: %s becomes %s, %s", kind, p, want, got, describeActions(actions))
 			}
@@ -374,7 +375,7 @@ func TestOtherEvents(t *testing.T) {
 
 // TestQuarantinesGrow refuses a version repeatedly, then accepts another.
 func TestQuarantinesGrow(t *testing.T) {
-	process := new(child)
+	process := new(process.Child)
 	s := parseRollout(t, "good=a1 stored=a1", process)
 	var actions []action
 	at := rolloutTime
@@ -415,7 +416,7 @@ func TestOthers(t *testing.T) {
 // TestDue checks, for each state of the table, that the follower sleeps until the next
 // deadline.
 func TestDue(t *testing.T) {
-	process := new(child)
+	process := new(process.Child)
 	for _, tt := range transitions {
 		s := parseRollout(t, tt.from, process)
 		var due time.Time

@@ -22,6 +22,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/agent/ondemand"
 	"github.com/outrigger-mesh/outrigger/internal/agent/probe"
+	"github.com/outrigger-mesh/outrigger/internal/agent/process"
 	"github.com/outrigger-mesh/outrigger/internal/agent/record"
 	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
@@ -107,7 +108,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	for _, v := range c.spec.Env {
 		env = append(env, v.Name+"="+v.Value)
 	}
-	children, err := newChildren(append(env, observer.Env()...), observer.Pipes())
+	children, err := process.NewChildren(append(env, observer.Env()...), observer.Pipes())
 	if err != nil {
 		return err
 	}
@@ -130,8 +131,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	if c.spec.Records != nil {
 		go func() { served <- observer.Serve() }()
 	}
-	reporter := newReporter(identity.Report, o.timings, log)
-	proxy := newProxy(&c.spec, children, reporter, o.timings, log, metrics)
+	proxy := process.NewProxy(&c.spec, children, identity.Report, o.timings, log, metrics)
 	var follower *follower
 	if c.spec.Mirror != nil {
 		if follower, err = newFollower(c, identity, proxy, o.timings, log, metrics); err != nil {
@@ -151,14 +151,14 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		if !follower.isReady() {
 			return errors.New("the proxy's files have not arrived from the repository yet")
 		}
-		return proxy.checkReady(ctx)
+		return proxy.CheckReady(ctx)
 	}
 	var live http.Handler
 	if follower != nil {
 		live = follower.live
 	}
 	server := probe.NewServer(probe.Options{
-		Probes: c.spec.Probes, PodIP: c.podIP, Ready: ready, Alive: func(context.Context) error { return proxy.alive() },
+		Probes: c.spec.Probes, PodIP: c.podIP, Ready: ready, Alive: func(context.Context) error { return proxy.Alive() },
 		Expiry: identity.Expiry, Quit: func() { shutdown.begin("quitquitquit") }, Live: live, Log: log, Metrics: metrics,
 	})
 	web := server.HTTP()
@@ -191,10 +191,10 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 			follower.renewed.Ring()
 		}
 		if c.spec.Mirror == nil || c.spec.Mirror.Live == "" {
-			proxy.requestReload()
+			proxy.RequestReload()
 		}
 	})
-	go reporter.run(ctx)
+	go proxy.Report(ctx)
 	go shutdown.onSignals(signals)
 	if len(o.exitWith) > 0 {
 		go shutdown.watch(ctx, o.exitWith, o.timings.Watch)
@@ -220,14 +220,15 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		case <-follower.ready:
 		}
 	}
-	go proxy.run()
+	go proxy.Run(follower.processEnded)
 	if c.spec.Upgrade != nil {
 		socket, err := socket.ListenForOwnUser("unixpacket", o.successorSocket)
 		if err != nil {
 			return err
 		}
 		defer socket.Close()
-		go func() { served <- proxy.acceptSuccessors(socket, filepath.Dir(o.successorSocket)) }()
+		successors := newSuccessors(&c.spec, proxy, children, filepath.Dir(o.successorSocket), o.timings, log, metrics)
+		go func() { served <- successors.serve(socket) }()
 	}
 	select {
 	case <-shutdown.begun:
@@ -235,8 +236,8 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	}
 	draining.Store(true)
 	server.FinishHooks(o.timings.Hook, shutdown.force)
-	proxy.stopRestarts()
-	proxy.stop(shutdown.force)
+	proxy.StopRestarts()
+	proxy.Stop(shutdown.force)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -166,4 +167,24 @@ func wait(url string, timeout time.Duration) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+var successorCommand = command{
+	name:    "successor",
+	usage:   "successor [FLAGS]",
+	summary: "run another version of the proxy for the agent of the sidecar container (an ephemeral container)",
+	long: `Successor runs in a container that is added to a running pod, with another image of the
+proxy. It connects to the agent of the sidecar container, which starts the proxy here,
+moves the pod's connections to it, and from then on signals and restarts it.
+
+It exits when the agent does not need it any longer: with 0 if a later version of the
+proxy has taken over or the pod ends, otherwise with 1. It ignores SIGTERM, which the
+kubelet sends when the pod ends, since the agent must be able to drain the proxy.`,
+	prepare: func(p *program, flags *flag.FlagSet) func([]string) error {
+		socket := flags.String("socket", agentspec.SuccessorSocket, "`PATH` of the agent's socket")
+		return func([]string) error {
+			log := slog.New(slog.NewJSONHandler(p.stderr, nil))
+			return runSuccessor(*socket, log)
+		}
+	},
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,28 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
-	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/internal/agent/process"
 )
-
-var successorCommand = command{
-	name:    "successor",
-	usage:   "successor [FLAGS]",
-	summary: "run another version of the proxy for the agent of the sidecar container (an ephemeral container)",
-	long: `Successor runs in a container that is added to a running pod, with another image of the
-proxy. It connects to the agent of the sidecar container, which starts the proxy here,
-moves the pod's connections to it, and from then on signals and restarts it.
-
-It exits when the agent does not need it any longer: with 0 if a later version of the
-proxy has taken over or the pod ends, otherwise with 1. It ignores SIGTERM, which the
-kubelet sends when the pod ends, since the agent must be able to drain the proxy.`,
-	prepare: func(p *program, flags *flag.FlagSet) func([]string) error {
-		socket := flags.String("socket", agentspec.SuccessorSocket, "`PATH` of the agent's socket")
-		return func([]string) error {
-			log := slog.New(slog.NewJSONHandler(p.stderr, nil))
-			return runSuccessor(*socket, log)
-		}
-	},
-}
 
 // runSuccessor executes the agent's orders until the connection ends.
 func runSuccessor(socket string, log *slog.Logger) error {
@@ -48,11 +27,11 @@ func runSuccessor(socket string, log *slog.Logger) error {
 		return fmt.Errorf("connecting to the agent of the sidecar container: %w", err)
 	}
 	defer conn.Close()
-	children, err := newChildren(nil, nil)
+	children, err := process.NewChildren(nil, nil)
 	if err != nil {
 		return err
 	}
-	s := &successor{conn: conn, children: children, log: log, running: make(map[int]*child)}
+	s := &successor{conn: conn, children: children, log: log, running: make(map[int]*process.Child)}
 	defer s.killAll()
 	log.Info("waiting for the agent", "socket", socket)
 	buffer := make([]byte, maxPacket)
@@ -82,11 +61,11 @@ func runSuccessor(socket string, log *slog.Logger) error {
 // successor is the process in a successor's container.
 type successor struct {
 	conn     *net.UnixConn
-	children *children
+	children *process.Children
 	log      *slog.Logger
 
 	mu      sync.Mutex // held while a message is sent
-	running map[int]*child
+	running map[int]*process.Child
 }
 
 func (s *successor) send(n notice) error {
@@ -107,7 +86,7 @@ func (s *successor) execute(o order, files []*os.File) error {
 	case o.Start != nil:
 		return s.start(o, files)
 	case o.Signal != 0 && child != nil:
-		return child.host.signal(child, unix.Signal(o.Signal), o.Group)
+		return child.Host.Signal(child, unix.Signal(o.Signal), o.Group)
 	case o.Below || o.Sockets:
 		err := s.send(s.describe(o, child))
 		if errors.Is(err, errTooLong) {
@@ -119,15 +98,15 @@ func (s *successor) execute(o order, files []*os.File) error {
 }
 
 // describe answers a question about a process, which is nil if it has ended.
-func (s *successor) describe(o order, of *child) notice {
+func (s *successor) describe(o order, of *process.Child) notice {
 	n := notice{ID: o.ID}
 	switch {
 	case of == nil:
 	case o.Below:
-		n.Below = of.host.below(of)
+		n.Below = of.Host.Below(of)
 	default:
 		var err error
-		if n.Sockets, err = of.host.sockets(of, o.Only...); err != nil {
+		if n.Sockets, err = of.Host.Sockets(of, o.Only...); err != nil {
 			n.Error = err.Error()
 		}
 	}
@@ -139,22 +118,22 @@ func (s *successor) start(o order, files []*os.File) error {
 	if len(o.Start.Argv) == 0 {
 		return s.send(notice{ID: o.ID, Error: "there is no command"})
 	}
-	child, err := s.children.launch(o.Start.Argv, o.Start.Env, files)
+	child, err := s.children.Launch(o.Start.Argv, o.Start.Env, files)
 	if err != nil {
 		return s.send(notice{ID: o.ID, Error: err.Error()})
 	}
 	s.mu.Lock()
 	s.running[o.ID] = child
 	s.mu.Unlock()
-	if err := s.send(notice{ID: o.ID, PID: child.pid}); err != nil {
+	if err := s.send(notice{ID: o.ID, PID: child.PID}); err != nil {
 		return err
 	}
 	go func() {
-		<-child.ended
+		<-child.Ended
 		s.mu.Lock()
 		delete(s.running, o.ID)
 		s.mu.Unlock()
-		_ = s.send(notice{Of: o.ID, Status: child.status})
+		_ = s.send(notice{Of: o.ID, Status: child.Status})
 	}()
 	return nil
 }
@@ -163,17 +142,17 @@ func (s *successor) start(o order, files []*os.File) error {
 // ports of the agent's own proxy.
 func (s *successor) killAll() {
 	s.mu.Lock()
-	var left []*child
+	var left []*process.Child
 	for _, c := range s.running {
 		left = append(left, c)
 	}
 	s.mu.Unlock()
 	for _, c := range left {
-		c.kill()
+		c.Kill()
 	}
 	for _, c := range left {
 		select {
-		case <-c.ended:
+		case <-c.Ended:
 		case <-time.After(time.Second):
 		}
 	}

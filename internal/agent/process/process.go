@@ -1,4 +1,4 @@
-package agent
+package process
 
 import (
 	"context"
@@ -22,26 +22,29 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 )
 
-// host starts processes in a container: the agent's own, or that of a successor.
-type host interface {
-	// start starts a command whose output goes where the agent's does, and keeps the end of
+// Host starts processes in a container: the agent's own, or that of a successor.
+type Host interface {
+	// Start starts a command whose output goes where the agent's does, and keeps the end of
 	// its standard error. With quiet, standard output is also kept and nothing is printed,
 	// and the command gets none of the pipes for lines.
-	start(argv []string, quiet bool) (*child, error)
-	// signal sends a signal to a process, or to its process group. If the process has ended,
+	Start(argv []string, quiet bool) (*Child, error)
+	// Signal sends a signal to a process, or to its process group. If the process has ended,
 	// it does nothing.
-	signal(of *child, s unix.Signal, group bool) error
-	// below returns the IDs of the child processes of a process.
-	below(of *child) []int
-	// sockets returns the inodes of the sockets of a process and its child processes, or of
+	Signal(of *Child, s unix.Signal, group bool) error
+	// Below returns the IDs of the child processes of a process.
+	Below(of *Child) []int
+	// Sockets returns the inodes of the sockets of a process and its child processes, or of
 	// those child processes only whose IDs are given.
-	sockets(of *child, only ...int) ([]uint64, error)
+	Sockets(of *Child, only ...int) ([]uint64, error)
+	// Dismiss says that no process is needed there any longer. The reason is empty if the host
+	// has served.
+	Dismiss(reason string)
 }
 
-// children are the processes that the agent has started. The agent reaps all its
+// Children are the processes that the agent has started. The agent reaps all its
 // descendants, including orphans of its children: in a container it is usually process 1,
 // so nothing else would.
-type children struct {
+type Children struct {
 	forks chan func()
 	null  *os.File // their standard input
 	// added are variables of their environment that the agent's own does not have or that
@@ -53,23 +56,23 @@ type children struct {
 	// mu is held while a process starts, so that a process that ends at once is registered
 	// before it is reaped.
 	mu    sync.Mutex
-	byPID map[int]*child
+	byPID map[int]*Child
 }
 
-// child is a process that was started.
-type child struct {
-	pid  int
-	host host
-	// ended is closed when the process has ended; status is valid from then on.
-	ended  chan struct{}
-	status unix.WaitStatus
+// Child is a process that was started.
+type Child struct {
+	PID  int
+	Host Host
+	// Ended is closed when the process has ended; status is valid from then on.
+	Ended  chan struct{}
+	Status unix.WaitStatus
 	output *output
 }
 
-// newChildren makes this process the reaper of its descendants. A program must call it at
+// NewChildren makes this process the reaper of its descendants. A program must call it at
 // most once and must not wait for processes elsewhere. The children's environment is the
 // agent's plus added, as NAME=VALUE; the proxy also gets the pipes for lines.
-func newChildren(added []string, lines []*os.File) (*children, error) {
+func NewChildren(added []string, lines []*os.File) (*Children, error) {
 	// Process 1 of a container is a reaper anyway.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("becoming the reaper of orphaned processes: %w", err)
@@ -78,7 +81,7 @@ func newChildren(added []string, lines []*os.File) (*children, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &children{forks: make(chan func()), null: null, added: added, lines: lines, byPID: make(map[int]*child)}
+	c := &Children{forks: make(chan func()), null: null, added: added, lines: lines, byPID: make(map[int]*Child)}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
 	go func() {
@@ -96,14 +99,14 @@ func newChildren(added []string, lines []*os.File) (*children, error) {
 	return c, nil
 }
 
-// start is for host. The process is in its own process group, so that only the agent signals
+// Start is for host. The process is in its own process group, so that only the agent signals
 // it, and is killed if the agent is.
-func (c *children) start(argv []string, quiet bool) (*child, error) {
-	return c.withOutput(quiet, func(files []*os.File) (*child, error) { return c.launch(argv, c.added, files) })
+func (c *Children) Start(argv []string, quiet bool) (*Child, error) {
+	return c.WithOutput(quiet, func(files []*os.File) (*Child, error) { return c.Launch(argv, c.added, files) })
 }
 
-// withOutput calls start with the files of a process, from standard output on.
-func (c *children) withOutput(quiet bool, start func([]*os.File) (*child, error)) (*child, error) {
+// WithOutput calls start with the files of a process, from standard output on.
+func (c *Children) WithOutput(quiet bool, start func([]*os.File) (*Child, error)) (*Child, error) {
 	pipe, into, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -125,9 +128,9 @@ func (c *children) withOutput(quiet bool, start func([]*os.File) (*child, error)
 	return child, nil
 }
 
-// launch starts a command with the agent's environment and variables that override it, and
+// Launch starts a command with the agent's environment and variables that override it, and
 // with files from standard output on.
-func (c *children) launch(argv, added []string, files []*os.File) (*child, error) {
+func (c *Children) Launch(argv, added []string, files []*os.File) (*Child, error) {
 	program, err := exec.LookPath(argv[0])
 	if err != nil {
 		return nil, err
@@ -138,7 +141,7 @@ func (c *children) launch(argv, added []string, files []*os.File) (*child, error
 		env = slices.DeleteFunc(env, func(have string) bool { return strings.HasPrefix(have, name+"=") })
 		env = append(env, v)
 	}
-	var child *child
+	var child *Child
 	done := make(chan struct{})
 	c.forks <- func() {
 		child, err = c.fork(program, argv, env, append([]*os.File{c.null}, files...))
@@ -148,7 +151,7 @@ func (c *children) launch(argv, added []string, files []*os.File) (*child, error
 	return child, err
 }
 
-func (c *children) fork(program string, argv, env []string, files []*os.File) (*child, error) {
+func (c *Children) fork(program string, argv, env []string, files []*os.File) (*Child, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p, err := os.StartProcess(program, argv, &os.ProcAttr{
@@ -159,13 +162,13 @@ func (c *children) fork(program string, argv, env []string, files []*os.File) (*
 	if err != nil {
 		return nil, err
 	}
-	started := &child{pid: p.Pid, host: c, ended: make(chan struct{})}
+	started := NewChild(p.Pid, c)
 	c.byPID[p.Pid] = started
 	return started, p.Release()
 }
 
 // reap collects every process that has ended.
-func (c *children) reap() {
+func (c *Children) reap() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -181,32 +184,31 @@ func (c *children) reap() {
 			delete(c.byPID, pid)
 			// Its own children would keep its ports in use.
 			_ = unix.Kill(-pid, unix.SIGKILL)
-			child.status = status
-			close(child.ended)
+			child.End(status)
 		}
 	}
 }
 
-// signal is for host.
-func (c *children) signal(of *child, s unix.Signal, group bool) error {
+// Signal is for host.
+func (c *Children) Signal(of *Child, s unix.Signal, group bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.byPID[of.pid] != of {
+	if c.byPID[of.PID] != of {
 		return nil
 	}
 	if group {
-		return unix.Kill(-of.pid, s)
+		return unix.Kill(-of.PID, s)
 	}
-	return unix.Kill(of.pid, s)
+	return unix.Kill(of.PID, s)
 }
 
-// below is for host.
-func (c *children) below(of *child) []int { return processesBelow(of.pid) }
+// Below is for host.
+func (c *Children) Below(of *Child) []int { return processesBelow(of.PID) }
 
-// sockets is for host.
-func (c *children) sockets(of *child, only ...int) ([]uint64, error) {
+// Sockets is for host.
+func (c *Children) Sockets(of *Child, only ...int) ([]uint64, error) {
 	all := make(map[uint64]bool)
-	processes := append([]int{of.pid}, processesBelow(of.pid)...)
+	processes := append([]int{of.PID}, processesBelow(of.PID)...)
 	if len(only) > 0 {
 		processes = slices.DeleteFunc(processes, func(pid int) bool { return !slices.Contains(only, pid) })
 	}
@@ -220,53 +222,76 @@ func (c *children) sockets(of *child, only ...int) ([]uint64, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// signal sends a signal to the process. If it has ended, signal does nothing.
-func (p *child) signal(s unix.Signal) error { return p.host.signal(p, s, false) }
+// Dismiss is for host: the agent's own container stays.
+func (c *Children) Dismiss(string) {}
 
-// kill kills the process and its process group.
-func (p *child) kill() { _ = p.host.signal(p, unix.SIGKILL, true) }
+// Env returns the variables that override the agent's, as NAME=VALUE.
+func (c *Children) Env() []string { return c.added }
 
-// killed reports whether the process ended by SIGKILL, such as the kernel's when it is out
+// NewChild returns a process that a host has started.
+func NewChild(pid int, host Host) *Child {
+	return &Child{PID: pid, Host: host, Ended: make(chan struct{})}
+}
+
+// End notes that the process has ended. Its host calls it once.
+func (p *Child) End(status unix.WaitStatus) {
+	p.Status = status
+	close(p.Ended)
+}
+
+// LastWords returns why a process has ended or is not ready, as far as its output says it.
+func (p *Child) LastWords() string { return reason(p.output.text()) }
+
+// Signal sends a signal to the process. If it has ended, signal does nothing.
+func (p *Child) Signal(s unix.Signal) error { return p.Host.Signal(p, s, false) }
+
+// Kill kills the process and its process group.
+func (p *Child) Kill() { _ = p.Host.Signal(p, unix.SIGKILL, true) }
+
+// Killed reports whether the process ended by SIGKILL, such as the kernel's when it is out
 // of memory. A master process that exits because its worker was killed shows that by its
 // exit code.
-func (p *child) killed() bool {
-	return p.status.Signaled() && p.status.Signal() == unix.SIGKILL || p.status.ExitStatus() == 128+int(unix.SIGKILL)
+func (p *Child) Killed() bool {
+	return p.Status.Signaled() && p.Status.Signal() == unix.SIGKILL || p.Status.ExitStatus() == 128+int(unix.SIGKILL)
 }
 
-// how describes how the process ended.
-func (p *child) how() string {
-	if p.status.Signaled() {
-		return "signal: " + unix.SignalName(p.status.Signal())
+// How describes how the process ended.
+func (p *Child) How() string {
+	if p.Status.Signaled() {
+		return "signal: " + unix.SignalName(p.Status.Signal())
 	}
-	return fmt.Sprintf("exit code %d", p.status.ExitStatus())
+	return fmt.Sprintf("exit code %d", p.Status.ExitStatus())
 }
 
-// notStartedError reports that a command could not be started, which says nothing about
+// ErrShuttingDown is why something was not finished.
+var ErrShuttingDown = errors.New("the agent is shutting down")
+
+// NotStartedError reports that a command could not be started, which says nothing about
 // the files it should have checked.
-type notStartedError struct{ error }
+type NotStartedError struct{ error }
 
 // Unwrap is for package errors.
-func (e *notStartedError) Unwrap() error { return e.error }
+func (e *NotStartedError) Unwrap() error { return e.error }
 
 // runOn runs a command on a host and waits until it ends. The error of a command that fails or
 // times out contains the end of its output.
-func runOn(ctx context.Context, h host, argv []string, within time.Duration) error {
-	child, err := h.start(argv, true)
+func runOn(ctx context.Context, h Host, argv []string, within time.Duration) error {
+	child, err := h.Start(argv, true)
 	if err != nil {
-		return &notStartedError{err}
+		return &NotStartedError{err}
 	}
 	how := ""
 	select {
-	case <-child.ended:
-		if child.status != 0 {
-			how = child.how()
+	case <-child.Ended:
+		if child.Status != 0 {
+			how = child.How()
 		}
 	case <-time.After(within):
 		how = fmt.Sprintf("it did not finish within %v", within)
 	case <-ctx.Done():
-		how = errShuttingDown.Error()
+		how = ErrShuttingDown.Error()
 	}
-	child.kill()
+	child.Kill()
 	_ = child.output.pipe.SetReadDeadline(time.Now().Add(time.Second))
 	switch text := child.output.text(); {
 	case how == "":

@@ -1,4 +1,4 @@
-package agent
+package process
 
 import (
 	"bytes"
@@ -19,18 +19,18 @@ const acceptDelay = 100 * time.Millisecond
 // replaceWorkers sends the signal until the process has a new worker, and waits until the
 // former ones accept no more connections. Until then new connections may still get the former
 // rules.
-func (p *proxy) replaceWorkers(child *child) error {
-	before := child.host.below(child)
+func (p *Proxy) replaceWorkers(child *Child) error {
+	before := child.Host.Below(child)
 	isNew := func(pid int) bool { return !slices.Contains(before, pid) }
 	for range p.timings.Workers {
-		if err := child.signal(signalNumber(p.reloads.Signal)); err != nil {
+		if err := child.Signal(SignalNumber(p.reloads.Signal)); err != nil {
 			return fmt.Errorf("sending %s: %w", p.reloads.Signal, err)
 		}
 		for until := time.Now().Add(p.timings.Worker); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-			if kit.IsClosed(child.ended) {
-				return fmt.Errorf("the proxy exited after %s: %s", p.reloads.Signal, child.how())
+			if kit.IsClosed(child.Ended) {
+				return fmt.Errorf("the proxy exited after %s: %s", p.reloads.Signal, child.How())
 			}
-			if slices.ContainsFunc(child.host.below(child), isNew) {
+			if slices.ContainsFunc(child.Host.Below(child), isNew) {
 				time.Sleep(acceptDelay)
 				return p.awaitFormerWorkers(child, before)
 			}
@@ -40,7 +40,7 @@ func (p *proxy) replaceWorkers(child *child) error {
 }
 
 // awaitFormerWorkers waits until no listening socket is left in the workers.
-func (p *proxy) awaitFormerWorkers(child *child, workers []int) error {
+func (p *Proxy) awaitFormerWorkers(child *Child, workers []int) error {
 	if len(workers) == 0 {
 		return nil
 	}
@@ -50,8 +50,8 @@ func (p *proxy) awaitFormerWorkers(child *child, workers []int) error {
 			return nil
 		}
 		switch {
-		case kit.IsClosed(child.ended):
-			return fmt.Errorf("the proxy exited after %s: %s", p.reloads.Signal, child.how())
+		case kit.IsClosed(child.Ended):
+			return fmt.Errorf("the proxy exited after %s: %s", p.reloads.Signal, child.How())
 		case time.Now().Before(until):
 		case err != nil:
 			return fmt.Errorf("finding out whether the former workers of the proxy still accept connections: %w", err)
@@ -62,8 +62,8 @@ func (p *proxy) awaitFormerWorkers(child *child, workers []int) error {
 }
 
 // acceptsIn reports whether any of the child processes of a process has a listening TCP socket.
-func acceptsIn(child *child, workers []int) (bool, error) {
-	sockets, err := child.host.sockets(child, workers...)
+func acceptsIn(child *Child, workers []int) (bool, error) {
+	sockets, err := child.Host.Sockets(child, workers...)
 	if err != nil || len(sockets) == 0 {
 		return false, err
 	}

@@ -1,4 +1,4 @@
-package agent
+package process
 
 import (
 	"context"
@@ -6,73 +6,64 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// proxy runs the proxy's process: it restarts, reloads and stops the process and checks
+// Proxy runs the proxy's process: it restarts, reloads and stops the process and checks
 // whether it is ready. Its methods are safe for use by many goroutines.
-type proxy struct {
+type Proxy struct {
 	command  []string
 	readyURL string
 	reloads  *agentspec.Reload
-	upgrade  *agentspec.Upgrade
-	children *children
+	children *Children
 	drain    *agentspec.Drain // nil if the proxy is stopped without it
-	// agentOnly are addresses of the proxy to which only the agent connects. The proxy listens
-	// there if it needs to.
-	agentOnly []netip.AddrPort
-	timings   kit.Timings
-	log       *slog.Logger
-	metrics   *kit.Metrics
+	timings  kit.Timings
+	log      *slog.Logger
+	metrics  *kit.Metrics
 
 	quit     chan struct{} // closed when the proxy must not be started again
 	quitOnce sync.Once
 	ended    chan struct{} // closed when run has returned
 	due      kit.Bell      // rings when the proxy should reload
 	replaced kit.Bell      // rings when a successor has become the process
-	hasEnded func(*child)  // called after a crash, before the next start, if set
 	reporter *reporter     // notified of crashes and of a stable process
 
 	starting  sync.Mutex // held while a process starts
 	reloading sync.Mutex // held during a reload, so that there is one at a time
 
 	mu       sync.Mutex
-	host     host // where the process runs, and the next one is started
-	child    *child
+	host     Host // where the process runs, and the next one is started
+	child    *Child
 	since    time.Time
-	ready    *child    // the process that was found ready
+	ready    *Child    // the process that was found ready
 	crashing time.Time // time of the first crash since the proxy was last stable
-	former   *former   // the process that a successor has replaced, until it has ended
+	former   *Former   // the process that a successor has replaced, until it has ended
 }
 
-func newProxy(spec *agentspec.Spec, children *children, reporter *reporter, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *proxy {
-	var agentOnly []netip.AddrPort
-	if spec.OnDemand != nil {
-		for _, to := range []string{spec.OnDemand.Known, spec.OnDemand.Outside} {
-			// The others are Unix sockets.
-			if address, err := netip.ParseAddrPort(to); err == nil {
-				agentOnly = append(agentOnly, address)
-			}
-		}
-	}
-	return &proxy{
-		reporter: reporter, drain: spec.Drain, agentOnly: agentOnly,
-		command: spec.Command, readyURL: spec.ReadyURL, reloads: spec.Reload, upgrade: spec.Upgrade,
+// NewProxy returns the proxy of a Spec. Report sends the controller a report about it.
+func NewProxy(spec *agentspec.Spec, children *Children, report func(context.Context, *identityv1.ReportRequest) error, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *Proxy {
+	return &Proxy{
+		reporter: newReporter(report, timings, log), drain: spec.Drain,
+		command: spec.Command, readyURL: spec.ReadyURL, reloads: spec.Reload,
 		children: children, host: children, timings: timings, log: log, metrics: metrics,
 		quit: make(chan struct{}), ended: make(chan struct{}), due: kit.NewBell(), replaced: kit.NewBell(),
 	}
 }
 
-// run keeps the process running until stopRestarts is called. Without a command there is
-// no process.
-func (p *proxy) run() {
+// Report reports to the controller, until ctx ends, that the proxy does not stay up, and later
+// that it does again.
+func (p *Proxy) Report(ctx context.Context) { p.reporter.run(ctx) }
+
+// Run keeps the process running until stopRestarts is called. It calls exited after each
+// unexpected exit, before the next start. Without a command there is no process.
+func (p *Proxy) Run(exited func(*Child)) {
 	defer close(p.ended)
 	if len(p.command) == 0 {
 		<-p.quit
@@ -85,11 +76,11 @@ func (p *proxy) run() {
 		child, err := p.startProcess()
 		how, lastWords := "", ""
 		if err == nil {
-			p.log.Info("proxy started", "pid", child.pid)
+			p.log.Info("proxy started", "pid", child.PID)
 			stable := time.AfterFunc(p.timings.Stable, p.reporter.stable)
 			child, started = p.awaitEnd(child, started)
 			stable.Stop()
-			how, lastWords = child.how(), reason(child.output.text())
+			how, lastWords = child.How(), child.LastWords()
 		} else {
 			how = err.Error()
 		}
@@ -97,8 +88,8 @@ func (p *proxy) run() {
 			p.log.Info("proxy exited", "how", how)
 			return
 		}
-		if child != nil && p.hasEnded != nil {
-			p.hasEnded(child)
+		if child != nil {
+			exited(child)
 		}
 		if time.Since(started) >= p.timings.Stable {
 			restart.Reset()
@@ -119,10 +110,20 @@ func (p *proxy) run() {
 	}
 }
 
-func (p *proxy) startProcess() (*child, error) {
+// Execute runs a command beside the proxy and waits until it ends. The error of a command that
+// fails or times out contains the end of its output; one that could not be started is a
+// NotStartedError.
+func (p *Proxy) Execute(ctx context.Context, argv []string, within time.Duration) error {
+	return runOn(ctx, p.currentHost(), argv, within)
+}
+
+// CannotStart reports that the proxy's program cannot be started.
+func (p *Proxy) CannotStart(err error) { p.reporter.ended(err.Error(), "", false) }
+
+func (p *Proxy) startProcess() (*Child, error) {
 	p.starting.Lock()
 	defer p.starting.Unlock()
-	child, err := p.currentHost().start(p.command, false)
+	child, err := p.currentHost().Start(p.command, false)
 	if err == nil {
 		p.set(child)
 	}
@@ -131,14 +132,14 @@ func (p *proxy) startProcess() (*child, error) {
 
 // awaitEnd waits until the process, or the successor that has replaced it meanwhile, has
 // ended. It returns which one it was and when it was started.
-func (p *proxy) awaitEnd(of *child, started time.Time) (*child, time.Time) {
+func (p *Proxy) awaitEnd(of *Child, started time.Time) (*Child, time.Time) {
 	for {
 		select {
-		case <-of.ended:
+		case <-of.Ended:
 		case <-p.replaced:
 		}
 		p.mu.Lock()
-		if p.child == of && kit.IsClosed(of.ended) {
+		if p.child == of && kit.IsClosed(of.Ended) {
 			p.child, p.since, p.ready = nil, time.Now(), nil
 			p.mu.Unlock()
 			return of, started
@@ -148,20 +149,20 @@ func (p *proxy) awaitEnd(of *child, started time.Time) (*child, time.Time) {
 	}
 }
 
-func (p *proxy) set(child *child) {
+func (p *Proxy) set(child *Child) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.child, p.since, p.ready = child, time.Now(), nil
 }
 
-func (p *proxy) current() *child {
+func (p *Proxy) current() *Child {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.child
 }
 
 // crashed records a crash of the process that was started at that time.
-func (p *proxy) crashed(started time.Time) {
+func (p *Proxy) crashed(started time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.crashing.IsZero() || time.Since(started) >= p.timings.Stable {
@@ -169,8 +170,8 @@ func (p *proxy) crashed(started time.Time) {
 	}
 }
 
-// alive returns an error if the proxy has been crashing for kit.Timings.Hopeless.
-func (p *proxy) alive() error {
+// Alive returns an error if the proxy has been crashing for kit.Timings.Hopeless.
+func (p *Proxy) Alive() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -182,9 +183,9 @@ func (p *proxy) alive() error {
 	return fmt.Errorf("the proxy has been crashing for %v", time.Since(p.crashing).Round(time.Second))
 }
 
-// checkReady returns nil if the running process is ready, or has been before, or if there
+// CheckReady returns nil if the running process is ready, or has been before, or if there
 // is no command.
-func (p *proxy) checkReady(ctx context.Context) error {
+func (p *Proxy) CheckReady(ctx context.Context) error {
 	if len(p.command) == 0 {
 		return nil
 	}
@@ -214,12 +215,12 @@ func (p *proxy) checkReady(ctx context.Context) error {
 	return nil
 }
 
-// requestReload starts a reload without waiting for it.
-func (p *proxy) requestReload() { p.due.Ring() }
+// RequestReload starts a reload without waiting for it.
+func (p *Proxy) RequestReload() { p.due.Ring() }
 
 // reloadWhenDue executes requested reloads. It retries a failed one until it succeeds,
 // because nothing else would make the proxy read the new files.
-func (p *proxy) reloadWhenDue() {
+func (p *Proxy) reloadWhenDue() {
 	retry := p.timings.ReloadRetry
 	var again <-chan time.Time
 	for {
@@ -233,7 +234,7 @@ func (p *proxy) reloadWhenDue() {
 		case <-again:
 		}
 		again = nil
-		if _, err := p.reload(); err != nil {
+		if _, err := p.Reload(); err != nil {
 			pause := retry.Next()
 			p.log.Error("reloading the proxy failed; retrying", "error", err, "after", pause.String())
 			again = time.After(pause)
@@ -241,9 +242,9 @@ func (p *proxy) reloadWhenDue() {
 	}
 }
 
-// reload makes the proxy read changed files. It returns the process if it was ready before
+// Reload makes the proxy read changed files. It returns the process if it was ready before
 // the reload: if it then exits, the files are the likely cause. Otherwise it returns nil.
-func (p *proxy) reload() (*child, error) {
+func (p *Proxy) Reload() (*Child, error) {
 	p.starting.Lock()
 	child := p.current()
 	p.starting.Unlock()
@@ -275,7 +276,7 @@ func (p *proxy) reload() (*child, error) {
 // awaitReady waits up to kit.Timings.Settle until a just started process is ready, because a
 // signal would kill a process that does not handle it yet. It reports whether the process
 // is ready; without a readiness URL it counts as ready after kit.Timings.Settle.
-func (p *proxy) awaitReady(child *child) bool {
+func (p *Proxy) awaitReady(child *Child) bool {
 	limit := time.NewTimer(p.timings.Settle)
 	defer limit.Stop()
 	again := time.NewTicker(20 * time.Millisecond)
@@ -284,11 +285,11 @@ func (p *proxy) awaitReady(child *child) bool {
 		p.mu.Lock()
 		young := time.Since(p.since) < p.timings.Settle
 		p.mu.Unlock()
-		if p.readyURL != "" && p.checkReady(context.Background()) == nil || p.readyURL == "" && !young {
+		if p.readyURL != "" && p.CheckReady(context.Background()) == nil || p.readyURL == "" && !young {
 			return true
 		}
 		select {
-		case <-child.ended:
+		case <-child.Ended:
 			return false
 		case <-p.quit:
 			return false
@@ -299,33 +300,33 @@ func (p *proxy) awaitReady(child *child) bool {
 	}
 }
 
-func (p *proxy) reloadNow(child *child) error {
+func (p *Proxy) reloadNow(child *Child) error {
 	switch {
 	case p.reloads.Workers:
 		return p.replaceWorkers(child)
 	case p.reloads.Signal != "":
-		if err := child.signal(signalNumber(p.reloads.Signal)); err != nil {
+		if err := child.Signal(SignalNumber(p.reloads.Signal)); err != nil {
 			return fmt.Errorf("sending %s: %w", p.reloads.Signal, err)
 		}
 		return nil
 	}
-	if err := runOn(context.Background(), p.currentHost(), p.reloads.Command, p.timings.Reload); err != nil {
+	if err := p.Execute(context.Background(), p.reloads.Command, p.timings.Reload); err != nil {
 		return fmt.Errorf("reload command: %w", err)
 	}
 	return nil
 }
 
-// stopRestarts prevents further starts of the proxy.
-func (p *proxy) stopRestarts() { p.quitOnce.Do(func() { close(p.quit) }) }
+// StopRestarts prevents further starts of the proxy.
+func (p *Proxy) StopRestarts() { p.quitOnce.Do(func() { close(p.quit) }) }
 
-// stop stops the process after stopRestarts: it lets the process drain, sends SIGTERM and
+// Stop stops the process after stopRestarts: it lets the process drain, sends SIGTERM and
 // finally kills it. When force is closed, the process is killed at once. A process that a
 // successor has replaced gets the same time.
-func (p *proxy) stop(force <-chan struct{}) {
+func (p *Proxy) Stop(force <-chan struct{}) {
 	gone := make(chan struct{})
 	go func() {
 		<-p.ended
-		if f := p.replacedProcess(); f != nil {
+		if f := p.ReplacedProcess(); f != nil {
 			<-f.over
 		}
 		close(gone)
@@ -352,7 +353,7 @@ func (p *proxy) stop(force <-chan struct{}) {
 	}
 	if !kit.IsClosed(force) {
 		if child := p.current(); child != nil {
-			if err := child.signal(unix.SIGTERM); err != nil {
+			if err := child.Signal(unix.SIGTERM); err != nil {
 				p.log.Warn("cannot send SIGTERM to the proxy", "error", err)
 			}
 		}
@@ -363,10 +364,10 @@ func (p *proxy) stop(force <-chan struct{}) {
 	p.log.Warn("killing the proxy")
 	for {
 		if child := p.current(); child != nil {
-			child.kill()
+			child.Kill()
 		}
-		if f := p.replacedProcess(); f != nil {
-			f.child.kill()
+		if f := p.ReplacedProcess(); f != nil {
+			f.Child.Kill()
 		}
 		// A process that was just being started is killed in the next iteration.
 		select {
@@ -377,7 +378,7 @@ func (p *proxy) stop(force <-chan struct{}) {
 	}
 }
 
-func (p *proxy) startDrain(url string, force <-chan struct{}) {
+func (p *Proxy) startDrain(url string, force <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), p.timings.Admin)
 	defer cancel()
 	go func() {
