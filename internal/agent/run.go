@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/handover"
 	"github.com/outrigger-mesh/outrigger/internal/agent/identity"
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/agent/ondemand"
@@ -227,8 +228,8 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 			return err
 		}
 		defer socket.Close()
-		successors := newSuccessors(&c.spec, proxy, children, filepath.Dir(o.successorSocket), o.timings, log, metrics)
-		go func() { served <- successors.serve(socket) }()
+		successors := handover.New(&c.spec, proxy, children, filepath.Dir(o.successorSocket), o.timings, log, metrics)
+		go func() { served <- successors.Serve(socket) }()
 	}
 	select {
 	case <-shutdown.begun:

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/handover"
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -184,7 +185,7 @@ kubelet sends when the pod ends, since the agent must be able to drain the proxy
 		socket := flags.String("socket", agentspec.SuccessorSocket, "`PATH` of the agent's socket")
 		return func([]string) error {
 			log := slog.New(slog.NewJSONHandler(p.stderr, nil))
-			return runSuccessor(*socket, log)
+			return handover.Run(*socket, log)
 		}
 	},
 }

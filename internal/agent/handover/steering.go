@@ -1,4 +1,4 @@
-package agent
+package handover
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package agent
+package handover
 
 import (
 	"errors"
@@ -17,8 +17,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/agent/process"
 )
 
-// runSuccessor executes the agent's orders until the connection ends.
-func runSuccessor(socket string, log *slog.Logger) error {
+// Run executes the agent's orders until the connection ends.
+func Run(socket string, log *slog.Logger) error {
 	kit.LimitResources()
 	// Not ignored, since its children would inherit that.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT)

@@ -1,4 +1,4 @@
-package agent
+package handover
 
 import (
 	"context"
@@ -25,8 +25,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// successors lets containers with other versions of the proxy take over from the running one.
-type successors struct {
+// Successors lets containers with other versions of the proxy take over from the running one.
+type Successors struct {
 	proxy    *process.Proxy
 	children *process.Children
 	command  []string
@@ -53,9 +53,9 @@ type retiring struct {
 	hurryOnce sync.Once
 }
 
-// newSuccessors returns the successors of a proxy with an Upgrade. The folder may have Unix
+// New returns the successors of a proxy with an Upgrade. The folder may have Unix
 // sockets of the proxy.
-func newSuccessors(spec *agentspec.Spec, proxy *process.Proxy, children *process.Children, folder string, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *successors {
+func New(spec *agentspec.Spec, proxy *process.Proxy, children *process.Children, folder string, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *Successors {
 	var agentOnly []netip.AddrPort
 	if spec.OnDemand != nil {
 		for _, to := range []string{spec.OnDemand.Known, spec.OnDemand.Outside} {
@@ -65,14 +65,14 @@ func newSuccessors(spec *agentspec.Spec, proxy *process.Proxy, children *process
 			}
 		}
 	}
-	return &successors{
+	return &Successors{
 		proxy: proxy, children: children, command: spec.Command, readyURL: spec.ReadyURL, upgrade: spec.Upgrade, drain: spec.Drain,
 		agentOnly: agentOnly, folder: folder, timings: timings, log: log, metrics: metrics,
 	}
 }
 
-// serve lets containers that connect to the listener take over, one at a time.
-func (s *successors) serve(from net.Listener) error {
+// Serve lets containers that connect to the listener take over, one at a time.
+func (s *Successors) Serve(from net.Listener) error {
 	for {
 		conn, err := from.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -100,7 +100,7 @@ func (s *successors) serve(from net.Listener) error {
 
 // handOver starts the proxy on another host, waits until it is ready, and sends all new
 // connections to it. After an error the running process goes on as before.
-func (s *successors) handOver(next *remote) error {
+func (s *Successors) handOver(next *remote) error {
 	if err := s.awaitTurn(next); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (s *successors) handOver(next *remote) error {
 
 // startSuccessor starts a process that takes over from the old one, and returns what directs new
 // connections to it.
-func (s *successors) startSuccessor(old *process.Child, next *remote) (*process.Child, *steering, error) {
+func (s *Successors) startSuccessor(old *process.Child, next *remote) (*process.Child, *steering, error) {
 	own, err := socket.Of("self")
 	if err != nil {
 		return nil, nil, err
@@ -153,7 +153,7 @@ func (s *successors) startSuccessor(old *process.Child, next *remote) (*process.
 
 // awaitTurn waits until the proxy can be handed over: a process that was replaced before has
 // ended, and the current one is ready.
-func (s *successors) awaitTurn(next *remote) error {
+func (s *Successors) awaitTurn(next *remote) error {
 	deadline := time.After(s.timings.Succession)
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
@@ -182,7 +182,7 @@ var errFormerEnded = errors.New("the former process of the proxy has ended")
 
 // awaitSuccessor waits until the successor is ready and listens wherever the former process
 // does.
-func (s *successors) awaitSuccessor(steering *steering, old, child *process.Child, next *remote) error {
+func (s *Successors) awaitSuccessor(steering *steering, old, child *process.Child, next *remote) error {
 	deadline := time.After(s.timings.Succession)
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
@@ -228,7 +228,7 @@ func (s *successors) awaitSuccessor(steering *steering, old, child *process.Chil
 }
 
 // checkSuccessor asks the successor whether it is ready.
-func (s *successors) checkSuccessor(at []*point) error {
+func (s *Successors) checkSuccessor(at []*point) error {
 	if s.readyURL == "" {
 		return nil
 	}
@@ -244,7 +244,7 @@ func (s *successors) checkSuccessor(at []*point) error {
 
 // giveUp stops a successor that was not ready. The kernel must not give connections to its
 // sockets when the steering ends.
-func (s *successors) giveUp(steering *steering, child *process.Child) error {
+func (s *Successors) giveUp(steering *steering, child *process.Child) error {
 	var errs []error
 	for _, point := range steering.points {
 		errs = append(errs, point.toFormer())
@@ -259,7 +259,7 @@ func (s *successors) giveUp(steering *steering, child *process.Child) error {
 }
 
 // retire lets a replaced process finish its connections, and stops it.
-func (s *successors) retire(f *retiring) {
+func (s *Successors) retire(f *retiring) {
 	defer func() {
 		f.steering.end()
 		f.Host.Dismiss("")
@@ -332,7 +332,7 @@ func (s *successors) retire(f *retiring) {
 }
 
 // isUnused reports whether no client has a connection to the former process.
-func (s *successors) isUnused(f *retiring) bool {
+func (s *Successors) isUnused(f *retiring) bool {
 	open := true
 	sockets, err := f.Host.Sockets(f.Child)
 	if err == nil {
@@ -346,7 +346,7 @@ func (s *successors) isUnused(f *retiring) bool {
 }
 
 // drainFormer tells the former process to finish its connections and end.
-func (s *successors) drainFormer(f *retiring) error {
+func (s *Successors) drainFormer(f *retiring) error {
 	if s.upgrade.Signal != "" {
 		if err := f.Child.Signal(process.SignalNumber(s.upgrade.Signal)); err != nil {
 			return err
