@@ -90,6 +90,9 @@ func TestEgress(t *testing.T) {
 	ask(t, []question{
 		{"a host", elsewhere(n), fmt.Sprintf("http://outside.example:%d/open/a", n), 200, "named"},
 		{"a host without its port", elsewhere(n), "http://outside.example/open", 200, "named"},
+		{"a host with a final dot", elsewhere(n), "http://Outside.Example./open", 200, "named"},
+		{"a host with a final dot and a port", elsewhere(n), fmt.Sprintf("http://outside.example.:%d/open", n), 200, "named"},
+		{"a host with two final dots", elsewhere(n), "http://outside.example../open", 403, ""},
 		{"a path that is not allowed", elsewhere(n), "http://outside.example/closed", 403, ""},
 		{"another host", elsewhere(n), "http://example.com/open", 403, ""},
 		{"another host at an allowed address", named.String(), "http://example.com/open", 403, ""},
@@ -109,6 +112,7 @@ func TestEgress(t *testing.T) {
 	ask(t, []question{
 		{"all: another host", named.String(), "http://example.com/open", 200, "named"},
 		{"all: a path that is not allowed", named.String(), "http://outside.example/closed", 403, ""},
+		{"all: a path that is not allowed, of a host with a final dot", named.String(), "http://outside.example./closed", 403, ""},
 		{"all: a server name that is not named", secure.String(), "https://example.com/", 200, "secure"},
 		{"all: a port that nothing names", s.outside(t, "free", false).String(), "http://whatever/", 200, "free"},
 	})

@@ -99,9 +99,10 @@ function nameOf(host) {
 
 // hostName returns a host name that can be resolved, in lower case, or '' for anything
 // else, also for an IP address. Pipy's resolver stops at a NUL: the name that is compared
-// must be the one that is resolved.
+// must be the one that is resolved. A final dot means the same name.
 export function hostName(text) {
   var name = `${text || ''}`.toLowerCase()
+  if (name.charAt(name.length - 1) === '.') name = name.substring(0, name.length - 1)
   if (name.length === 0 || name.length > 253) return ''
   for (var i = 0; i < name.length; i++) {
     if (nameCharacters.indexOf(name.charAt(i)) < 0) return ''
