@@ -66,7 +66,7 @@ func (j *join) makeGrants(r *graph.Reader, account fact.ServiceAccount) *grants 
 			continue
 		}
 		g := j.grant(r, rule)
-		if len(g.Sources) == 0 || len(g.TCP) == 0 && (g.ByPort || len(g.HTTP) == 0) {
+		if len(g.Sources) == 0 || len(g.TCP) == 0 && (g.ByPort || len(g.HTTP) == 0) || g.size() > maxProduct {
 			continue
 		}
 		made.List = append(made.List, g)

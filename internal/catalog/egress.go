@@ -40,7 +40,7 @@ func (j *join) egressRules(r *graph.Reader, account fact.ServiceAccount) []*fact
 	var rules []*fact.EgressRule
 	for _, a := range j.egressesOf.Get(r, account) {
 		rule, _ := j.egresses.Get(r, a.key)
-		if j.member(r, rule.Namespace) && j.hasSettings(r, rule) {
+		if j.member(r, rule.Namespace) && j.hasSettings(r, rule) && j.egressSize(r, rule) <= maxProduct {
 			rules = append(rules, rule)
 		}
 	}

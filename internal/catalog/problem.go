@@ -32,6 +32,8 @@ const (
 	ReasonCycle = "Cycle"
 	// ReasonOutsideMesh: an endpoint has no sidecar, and egress is disabled.
 	ReasonOutsideMesh = "OutsideMesh"
+	// ReasonTooLarge: an object would make too much configuration.
+	ReasonTooLarge = "TooLarge"
 	// ReasonDisabled: the MeshConfig disables the object's kind.
 	ReasonDisabled = "Disabled"
 	// ReasonNotSupportedByProxy: an object requires a feature that a class of proxies

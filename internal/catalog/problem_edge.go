@@ -32,6 +32,7 @@ func (j *join) inspectEgress(r *graph.Reader, rule *fact.EgressRule, f *fault) {
 		}
 	}
 	j.inspectEgressPorts(rule, f)
+	j.inspectEgressProduct(r, rule, f)
 	for i, name := range rule.Groups {
 		if _, ok := j.httpGroups.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}); !ok {
 			f.add(ReasonNotFound, fmt.Sprintf("spec.matches[%d]", i), "there is no HTTPRouteGroup %s/%s; nothing is allowed until there is", rule.Namespace, name)

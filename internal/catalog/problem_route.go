@@ -16,6 +16,7 @@ func (j *join) inspectAccess(r *graph.Reader, rule *fact.AccessRule, f *fault) {
 		j.inspectAudit(r, f)
 	}
 	j.inspectAccount(r, rule.Destination, "spec.destination", f)
+	j.inspectProduct(r, rule, f)
 	for i, source := range rule.Sources {
 		j.inspectAccount(r, source, fmt.Sprintf("spec.sources[%d]", i), f)
 	}

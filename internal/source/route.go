@@ -2,6 +2,7 @@ package source
 
 import (
 	"cmp"
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -45,6 +46,7 @@ func httpRoute(obj *HTTPRoute, n *notes) mesh.Digester {
 		n.ruleSession(path+".sessionPersistence", from.SessionPersistence, obj.later.sessions[i], &rule)
 		route.Rules = append(route.Rules, rule)
 	}
+	n.boundRoute(route)
 	return mesh.Seal(route)
 }
 
@@ -79,6 +81,7 @@ func grpcRoute(obj *GRPCRoute, n *notes) mesh.Digester {
 		n.ruleSession(path+".sessionPersistence", from.SessionPersistence, obj.later.sessions[i], &rule)
 		route.Rules = append(route.Rules, rule)
 	}
+	n.boundRoute(route)
 	return mesh.Seal(route)
 }
 
@@ -86,6 +89,30 @@ func (n *notes) ignoredHostnames(hostnames []gateway.Hostname) {
 	if len(hostnames) > 0 {
 		n.add(ReasonNoEffect, "spec.hostnames", "host names have no effect in a route of a Service, whose requests are recognized by the address that the client connects to; remove them")
 	}
+}
+
+// maxRoute bounds what a route may make of a proxy's configuration, in bytes: it has each rule for
+// each of its matches, and all of it for each parent.
+const maxRoute = 4 << 20
+
+// boundRoute replaces the rules of a route that would make too much configuration by one that
+// answers all requests with 500. Other routes of the same Services go on.
+func (n *notes) boundRoute(route *fact.Route) {
+	size := 0
+	for _, rule := range route.Rules {
+		// Strings, numbers and lists of them cannot fail to be encoded.
+		matches, _ := json.Marshal(rule.Matches)
+		count := len(rule.Matches)
+		rule.Matches = nil
+		others, _ := json.Marshal(rule)
+		size += len(matches) + count*len(others)
+	}
+	if size *= len(route.Parents); size <= maxRoute {
+		return
+	}
+	rule := fact.RouteRule{Matches: []fact.RouteMatch{{}}}
+	n.unusable(&rule, fact.ReasonUnsupportedValue, "spec.rules", "with each rule for each of its matches, and all of them for each of %d parents, the route makes about %d KiB of configuration for each proxy, of at most %d; use several routes, fewer parents, or fewer filters and backends in rules with many matches", len(route.Parents), size>>10, maxRoute>>10)
+	route.Rules = []fact.RouteRule{rule}
 }
 
 // checkRule marks a rule without an answer to its requests as unusable.
