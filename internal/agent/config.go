@@ -19,6 +19,7 @@ import (
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/process"
+	"github.com/outrigger-mesh/outrigger/internal/agent/rollout"
 	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
@@ -166,7 +167,7 @@ func expandSpec(spec *agentspec.Spec, env func(string) (string, bool)) error {
 		env = func(name string) (string, bool) {
 			if name == "MIRROR" {
 				// Each version's folder is substituted later.
-				return folderReference, true
+				return rollout.FolderReference, true
 			}
 			return outer(name)
 		}
@@ -178,18 +179,12 @@ func expandSpec(spec *agentspec.Spec, env func(string) (string, bool)) error {
 		for i := range spec.Reload.Command {
 			in("reload.command", &spec.Reload.Command[i])
 			if spec.Mirror != nil {
-				spec.Reload.Command[i] = atFolder(spec.Reload.Command[i], spec.Mirror.Dir)
+				spec.Reload.Command[i] = rollout.AtFolder(spec.Reload.Command[i], spec.Mirror.Dir)
 			}
 		}
 	}
 	return errors.Join(problems...)
 }
-
-// folderReference stands for the folder of a Mirror.
-const folderReference = "${MIRROR}"
-
-// atFolder replaces folderReference in a command's argument by the folder.
-func atFolder(arg, folder string) string { return strings.ReplaceAll(arg, folderReference, folder) }
 
 // reserved are the agent's own paths.
 var reserved = []string{"/", "/ready", "/alive", "/metrics", "/mirror", "/quitquitquit"}
@@ -285,8 +280,8 @@ func (c *config) check() error {
 		}
 		switch {
 		case m.Live == "":
-		case strings.HasPrefix(identityName, m.Live):
-			wrong("mirror.live %q matches the agent's own file %q", m.Live, identityName)
+		case strings.HasPrefix(rollout.IdentityName, m.Live):
+			wrong("mirror.live %q matches the agent's own file %q", m.Live, rollout.IdentityName)
 		case path.IsAbs(m.Live) || path.Clean(m.Live) != strings.TrimSuffix(m.Live, "/") || strings.HasPrefix(m.Live, "."):
 			wrong("mirror.live %q is not a prefix of file names; it must be relative and without . and ..", m.Live)
 		}

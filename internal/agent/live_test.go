@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outrigger-mesh/outrigger/internal/agent/rollout"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -124,35 +125,12 @@ func TestLiveIdentity(t *testing.T) {
 	}
 	p.write("ca.crt", string(bundleOf(p.ca, newAuthority(t, "next"))))
 	after, err := client.Poll(t.Context(), before.Version)
-	if err != nil || after == nil || len(after.Files) != 1 || after.Files[0].Name != identityName || after.Files[0].Text == before.Files[0].Text {
+	if err != nil || after == nil || len(after.Files) != 1 || after.Files[0].Name != rollout.IdentityName || after.Files[0].Text == before.Files[0].Text {
 		t.Fatalf("the change is %+v, %v", after, err)
 	}
 	next := r.set("code", "2", "live/a", "1")
 	p.until("using the next version", func() bool { return r.isAcked(next) && p.says("code 2 <nil>") })
 	if n := strings.Count(p.read("journal"), "SIGHUP"); n != 1 {
 		t.Errorf("a proxy that follows the identity was reloaded %d times for one change of other files", n)
-	}
-}
-
-// TestLivePolls sends more requests than may wait; the rest are answered at once.
-func TestLivePolls(t *testing.T) {
-	l := newLive("live/")
-	if err := l.serve(mirror.NewSet(), "mark"); err != nil {
-		t.Fatal(err)
-	}
-	for range maxPolls {
-		l.polls <- struct{}{}
-	}
-	_, version, _ := l.feed.Current()
-	server := &http.Server{Handler: l}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go server.Serve(listener)
-	defer server.Close()
-	client := mirror.Client{URL: "http://" + listener.Addr().String() + "/mirror"}
-	if change, err := client.Poll(t.Context(), version); change != nil || err != nil {
-		t.Errorf("one too many gets %v, %v", change, err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/agent/rollout"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -287,7 +288,7 @@ func (f *liveFollower) start(url string, note func(string, ...any)) {
 			}
 			var words []string
 			for _, name := range next.Names() {
-				if file, _ := next.Get(name); name != identityName {
+				if file, _ := next.Get(name); name != rollout.IdentityName {
 					words = append(words, name+"="+strings.TrimSpace(file.Text))
 				}
 			}

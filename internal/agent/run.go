@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -25,6 +24,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/agent/probe"
 	"github.com/outrigger-mesh/outrigger/internal/agent/process"
 	"github.com/outrigger-mesh/outrigger/internal/agent/record"
+	"github.com/outrigger-mesh/outrigger/internal/agent/rollout"
 	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -133,11 +133,9 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		go func() { served <- observer.Serve() }()
 	}
 	proxy := process.NewProxy(&c.spec, children, identity.Report, o.timings, log, metrics)
-	var follower *follower
-	if c.spec.Mirror != nil {
-		if follower, err = newFollower(c, identity, proxy, o.timings, log, metrics); err != nil {
-			return err
-		}
+	follower, err := rollout.New(c.spec.Mirror, c.controller, identity, proxy, o.timings, log, metrics)
+	if err != nil {
+		return err
 	}
 	shutdown := newShutdown(log)
 
@@ -149,18 +147,14 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		if err := identity.Check(c.spec.DisabledMTLS); err != nil {
 			return err
 		}
-		if !follower.isReady() {
+		if !follower.IsReady() {
 			return errors.New("the proxy's files have not arrived from the repository yet")
 		}
 		return proxy.CheckReady(ctx)
 	}
-	var live http.Handler
-	if follower != nil {
-		live = follower.live
-	}
 	server := probe.NewServer(probe.Options{
 		Probes: c.spec.Probes, PodIP: c.podIP, Ready: ready, Alive: func(context.Context) error { return proxy.Alive() },
-		Expiry: identity.Expiry, Quit: func() { shutdown.begin("quitquitquit") }, Live: live, Log: log, Metrics: metrics,
+		Expiry: identity.Expiry, Quit: func() { shutdown.begin("quitquitquit") }, Live: follower.Handler(), Log: log, Metrics: metrics,
 	})
 	web := server.HTTP()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -188,10 +182,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		go func() { served <- relay.Serve(ctx, unknown) }()
 	}
 	go identity.Run(ctx, func() {
-		if follower != nil {
-			follower.renewed.Ring()
-		}
-		if c.spec.Mirror == nil || c.spec.Mirror.Live == "" {
+		if !follower.FollowIdentity() {
 			proxy.RequestReload()
 		}
 	})
@@ -211,17 +202,15 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	if err := writeFiles(c.spec.Files); err != nil {
 		return err
 	}
-	if follower != nil {
-		go follower.run(ctx)
-		select {
-		case <-shutdown.begun:
-			return nil
-		case err := <-served:
-			return err
-		case <-follower.ready:
-		}
+	go follower.Run(ctx)
+	select {
+	case <-shutdown.begun:
+		return nil
+	case err := <-served:
+		return err
+	case <-follower.Ready():
 	}
-	go proxy.Run(follower.processEnded)
+	go proxy.Run(follower.ProcessEnded)
 	if c.spec.Upgrade != nil {
 		socket, err := socket.ListenForOwnUser("unixpacket", o.successorSocket)
 		if err != nil {

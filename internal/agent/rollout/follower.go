@@ -1,10 +1,11 @@
-package agent
+package rollout
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -15,10 +16,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// follower keeps the mirrored folder and the live files served to the proxy in sync with
+// Follower keeps the mirrored folder and the live files served to the proxy in sync with
 // the driver's repository. It passes events to the rollout, which decides, and executes the
 // rollout's actions. Everything but the channels belongs to run's goroutine.
-type follower struct {
+type Follower struct {
 	spec     *agentspec.Mirror
 	folder   *folder
 	poller   *poller
@@ -39,34 +40,68 @@ type follower struct {
 	staged  string // the path of the candidate that passed the check
 }
 
-func newFollower(c *config, identity *identity.Source, proxy *process.Proxy, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) (*follower, error) {
-	folder, why, err := openFolder(c.spec.Mirror.Dir)
+// New returns the follower of a Mirror, whose repository has a certificate with the
+// controller's name. Without a Mirror it is nil, whose methods do what is right for a proxy that
+// has no such files.
+func New(spec *agentspec.Mirror, controller string, identity *identity.Source, proxy *process.Proxy, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) (*Follower, error) {
+	if spec == nil {
+		return nil, nil
+	}
+	folder, why, err := openFolder(spec.Dir)
 	if err != nil {
 		return nil, err
 	}
 	if why != nil {
 		log.Warn("the files of an earlier start are invalid; waiting for the repository", "reason", why.Error())
 	}
-	repository, client := newRepository(c.spec.Mirror.URL, c.controller, identity, timings.Wait)
-	live := newLive(c.spec.Mirror.Live)
-	return &follower{
-		spec: c.spec.Mirror, folder: folder, poller: newPoller(client, identity.RenewEarly, timings, log, metrics), live: live, identity: identity,
+	repository, client := newRepository(spec.URL, controller, identity, timings.Wait)
+	live := newLive(spec.Live)
+	return &Follower{
+		spec: spec, folder: folder, poller: newPoller(client, identity.RenewEarly, timings, log, metrics), live: live, identity: identity,
 		proxy: proxy, log: log, metrics: metrics, closeIdle: repository.transport.CloseIdleConnections,
 		ready: make(chan struct{}), renewed: kit.NewBell(), exits: make(chan event),
 		rollout: rollout{live: live.prefix, timings: timings, backoff: timings.Quarantine},
 	}, nil
 }
 
-// isReady reports whether there are files for the proxy. A nil follower, of a proxy
-// without a mirror, is ready. Any goroutine may call it.
-func (f *follower) isReady() bool {
-	return f == nil || kit.IsClosed(f.ready)
+// IsReady reports whether there are files for the proxy. Any goroutine may call it.
+func (f *Follower) IsReady() bool { return kit.IsClosed(f.Ready()) }
+
+// Ready returns a channel that is closed once there are files for the proxy.
+func (f *Follower) Ready() <-chan struct{} {
+	if f == nil {
+		return closed
+	}
+	return f.ready
 }
 
-// processEnded is called when a process of the proxy has exited. It returns once the
-// rollout has handled the exit, or after a second; for a nil follower at once. Any goroutine may
-// call it.
-func (f *follower) processEnded(process *process.Child) {
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// FollowIdentity notes that the identity files have changed. It reports whether the proxy follows
+// them among its live files, and needs no reload. Any goroutine may call it.
+func (f *Follower) FollowIdentity() bool {
+	if f == nil {
+		return false
+	}
+	f.renewed.Ring()
+	return f.live.prefix != ""
+}
+
+// Handler serves the live files to the proxy. It is nil without files.
+func (f *Follower) Handler() http.Handler {
+	if f == nil {
+		return nil
+	}
+	return f.live
+}
+
+// ProcessEnded is called when a process of the proxy has exited. It returns once the
+// rollout has handled the exit, or after a second. Any goroutine may call it.
+func (f *Follower) ProcessEnded(process *process.Child) {
 	if f == nil {
 		return
 	}
@@ -85,13 +120,16 @@ func (f *follower) processEnded(process *process.Child) {
 	}
 }
 
-// run follows the repository until ctx ends. The identity files must exist. It handles:
+// Run follows the repository until ctx ends. The identity files must exist. It handles:
 //   - answers of the repository;
 //   - the proxy's acknowledgement or rejection of live files;
 //   - renewals of the identity files;
 //   - exits of the proxy's processes;
 //   - deadlines.
-func (f *follower) run(ctx context.Context) {
+func (f *Follower) Run(ctx context.Context) {
+	if f == nil {
+		return
+	}
 	if f.folder.name != "" {
 		v := &version{name: mirror.Version(f.folder.set), set: f.folder.set}
 		f.log.Info("using the files of an earlier start until the repository has a newer version", "version", v.name)
@@ -136,7 +174,7 @@ func (f *follower) run(ctx context.Context) {
 }
 
 // untilDue returns the time until the next deadline, at most an hour.
-func (f *follower) untilDue() time.Duration {
+func (f *Follower) untilDue() time.Duration {
 	next := kit.Now().Add(time.Hour)
 	for _, due := range append(f.rollout.due(), f.poller.due()) {
 		if !due.IsZero() && due.Before(next) {
@@ -148,7 +186,7 @@ func (f *follower) untilDue() time.Duration {
 
 // handle passes an event to the rollout, executes its actions, and handles the events that
 // result from them in the same way.
-func (f *follower) handle(ctx context.Context, e event) {
+func (f *Follower) handle(ctx context.Context, e event) {
 	for events := []event{e}; len(events) > 0; events = events[1:] {
 		e := events[0]
 		e.at = kit.Now()
@@ -167,7 +205,7 @@ func (f *follower) handle(ctx context.Context, e event) {
 
 // execute executes an action and returns the resulting event, without a kind if there is
 // none.
-func (f *follower) execute(ctx context.Context, a action) event {
+func (f *Follower) execute(ctx context.Context, a action) event {
 	v := a.version
 	switch a.kind {
 	case doCheck:
@@ -200,7 +238,7 @@ func (f *follower) execute(ctx context.Context, a action) event {
 }
 
 // check writes a version beside the folder and runs the driver's check command on it.
-func (f *follower) check(ctx context.Context, v *version) event {
+func (f *Follower) check(ctx context.Context, v *version) event {
 	staged, err := f.folder.stage(v.set)
 	if err != nil {
 		return event{kind: unchecked, err: fmt.Errorf("writing version %s: %w", v.name, err)}
@@ -208,7 +246,7 @@ func (f *follower) check(ctx context.Context, v *version) event {
 	if len(f.spec.Check) > 0 {
 		argv := make([]string, len(f.spec.Check))
 		for i, arg := range f.spec.Check {
-			argv[i] = atFolder(arg, staged)
+			argv[i] = AtFolder(arg, staged)
 		}
 		err = f.proxy.Execute(ctx, argv, f.rollout.timings.Check)
 	}
@@ -233,7 +271,7 @@ func (f *follower) check(ctx context.Context, v *version) event {
 
 // install moves the staged version, if any, into the folder and reloads the proxy if
 // reload is set.
-func (f *follower) install(v *version, reload bool) event {
+func (f *Follower) install(v *version, reload bool) event {
 	if staged := f.staged; staged != "" {
 		f.staged = ""
 		if err := f.folder.swap(staged, v.set); err != nil {
@@ -253,7 +291,7 @@ func (f *follower) install(v *version, reload bool) event {
 }
 
 // restore returns to a good version.
-func (f *follower) restore(v *version) event {
+func (f *Follower) restore(v *version) event {
 	if err := f.write(v); err != nil {
 		f.log.Error("the last good version cannot be restored", "version", v.name, "error", err)
 		return event{}
@@ -266,7 +304,7 @@ func (f *follower) restore(v *version) event {
 	return event{kind: stored, version: v}
 }
 
-func (f *follower) write(v *version) error {
+func (f *Follower) write(v *version) error {
 	staged, err := f.folder.stage(v.set)
 	if err != nil {
 		return err
@@ -275,13 +313,13 @@ func (f *follower) write(v *version) error {
 }
 
 // serve serves the live files of a version. The first call lets the proxy start.
-func (f *follower) serve(v *version) {
+func (f *Follower) serve(v *version) {
 	f.withIdentityDigest(func(identity string) error { return f.live.serve(v.set, identity) })
 	f.readyOnce.Do(func() { close(f.ready) })
 }
 
 // withIdentityDigest calls serve with the digest of the identity files.
-func (f *follower) withIdentityDigest(serve func(identity string) error) {
+func (f *Follower) withIdentityDigest(serve func(identity string) error) {
 	digest, err := f.identity.Digest()
 	if err == nil {
 		err = serve(digest)

@@ -1,8 +1,9 @@
-package agent
+package rollout
 
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 
 // newTestPoller returns a poller whose request has just been answered.
 func newTestPoller() *poller {
-	p := newPoller(nil, func() {}, kit.DefaultTimings, discard, new(kit.Metrics))
+	p := newPoller(nil, func() {}, kit.DefaultTimings, slog.New(slog.DiscardHandler), new(kit.Metrics))
 	p.cancel = func() {}
 	return p
 }

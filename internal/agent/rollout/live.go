@@ -1,4 +1,4 @@
-package agent
+package rollout
 
 import (
 	"net/http"
@@ -17,8 +17,8 @@ import (
 // changeOfFile is a change of one file of a set.
 type changeOfFile = mesh.Change[*mirror.File]
 
-// identityName is the live file whose content changes with the identity files.
-const identityName = "identity"
+// IdentityName is the live file whose content changes with the identity files.
+const IdentityName = "identity"
 
 // maxPolls limits the requests that wait for a change at a time. Further ones are answered
 // at once, so other processes of the pod cannot block the proxy's requests.
@@ -103,11 +103,11 @@ func (l *live) setIdentity(identity string) error {
 
 // change changes the served files. The caller holds mu.
 func (l *live) change(identity string, changes []changeOfFile) error {
-	file, err := mirror.NewFile(identityName, identity+"\n")
+	file, err := mirror.NewFile(IdentityName, identity+"\n")
 	if err != nil {
 		return err
 	}
-	l.files = l.files.With(append(changes, changeOfFile{Name: identityName, Value: file})...)
+	l.files = l.files.With(append(changes, changeOfFile{Name: IdentityName, Value: file})...)
 	// The version must be recorded before a client can get it. Only the latest are kept,
 	// because renewals never end.
 	l.served = append(l.served[max(len(l.served)-3, 0):], mirror.Version(l.files))

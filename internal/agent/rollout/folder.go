@@ -1,4 +1,4 @@
-package agent
+package rollout
 
 import (
 	"errors"
@@ -212,3 +212,9 @@ func (f *folder) clean(keep ...string) {
 		return ok && !slices.Contains(keep, name)
 	})
 }
+
+// FolderReference stands for the folder of a Mirror.
+const FolderReference = "${MIRROR}"
+
+// AtFolder replaces FolderReference in a command's argument by the folder.
+func AtFolder(arg, folder string) string { return strings.ReplaceAll(arg, FolderReference, folder) }
