@@ -81,6 +81,7 @@ type Timings struct {
 	Accepted     time.Duration // how long the former process may take to accept the connections that it was given
 }
 
+// DefaultTimings are those of agents in pods.
 var DefaultTimings = Timings{
 	Poll:         2 * time.Second,
 	Sign:         35 * time.Second,

@@ -17,7 +17,7 @@ import (
 
 // What an agent without a certificate does when an attempt fails: it waits for a second, then
 // twice as long each time, at most 15 seconds, and each time for a random part of the upper
-// half. Package internal/agent has the same timings.
+// half. Package internal/agent/kit has the same timings.
 const (
 	attemptTimeout = 35 * time.Second
 	firstRetry     = time.Second

@@ -3,11 +3,47 @@ package agent
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 )
+
+// shutdown coordinates the end of the agent.
+type shutdown struct {
+	log *slog.Logger
+	// begun is closed for the first reason to shut down, force by a signal after that.
+	begun, force         chan struct{}
+	beginOnce, forceOnce sync.Once
+}
+
+func newShutdown(log *slog.Logger) *shutdown {
+	return &shutdown{log: log, begun: make(chan struct{}), force: make(chan struct{})}
+}
+
+func (s *shutdown) begin(reason string) {
+	s.beginOnce.Do(func() {
+		s.log.Info("shutting down", "reason", reason)
+		close(s.begun)
+	})
+}
+
+func (s *shutdown) onSignals(signals <-chan os.Signal) {
+	for signal := range signals {
+		if !kit.IsClosed(s.begun) {
+			s.begin(signal.String())
+			continue
+		}
+		s.forceOnce.Do(func() {
+			s.log.Info("shutting down at once", "reason", signal.String())
+			close(s.force)
+		})
+	}
+}
 
 // warnUnseenAfter is when watch warns about processes that have not been seen yet.
 const warnUnseenAfter = time.Minute
