@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"encoding/hex"
 	"math"
 	"reflect"
@@ -105,7 +106,7 @@ const keepaliveSeconds = 300
 // serverTimeout is how long a server may leave what it was sent without an acknowledgement, and
 // clientTimeout how long a client may. The kernel also counts the time in which the peer takes
 // nothing because its application does not read, and clients pause long answers.
-const serverTimeout, clientTimeout = 30 * time.Second, 5 * time.Minute
+const serverTimeout, clientTimeout = 25 * time.Second, 5 * time.Minute
 
 // userTimeout is the socket option TCP_USER_TIMEOUT of Linux, which counts in milliseconds.
 func userTimeout(d time.Duration) []*corev3.SocketOption {
@@ -148,13 +149,17 @@ var (
 	}}})
 )
 
+// idleTimeout is after how long a connection without requests is closed, so that a client of many
+// services does not keep connections to all of them. Servers keep theirs for longer.
+const idleTimeout = 5 * time.Minute
+
 // protocolOptions sets a cluster's protocol. For HTTP it is the version that the client
 // uses, since the server's application expects that. The ping settings are nil for servers that
 // may not answer pings.
 func protocolOptions(protocol mesh.Protocol, p mesh.UpstreamPolicy, ping *corev3.KeepaliveSettings) *clusterv3.Cluster {
 	options := &httpv3.HttpProtocolOptions{CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{
 		MaxHeadersCount: wrapperspb.UInt32(maxHeaders), MaxResponseHeadersKb: wrapperspb.UInt32(maxHeadersKiB),
-		MaxRequestsPerConnection: nonZero(p.RequestsPerConnection), IdleTimeout: optionalDuration(p.IdleTimeout),
+		MaxRequestsPerConnection: nonZero(p.RequestsPerConnection), IdleTimeout: cmp.Or(optionalDuration(p.IdleTimeout), durationpb.New(idleTimeout)),
 	}}
 	switch protocol {
 	case mesh.HTTP:
