@@ -4,12 +4,8 @@ import (
 	"flag"
 	"log/slog"
 
-	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
-
-// identityPort is the signing service's port.
-const identityPort = "15129"
 
 // defaultListen is the address that the kubelet probes.
 const defaultListen = ":15901"
@@ -58,15 +54,4 @@ whose pods would never complete otherwise:
 			return run(config, o, log)
 		}
 	},
-}
-
-type runOptions struct {
-	listen, listenMetrics              string
-	identityAddress                    string
-	identityDir, tokenFile, bundleFile string
-	successorSocket                    string
-	certificateDir                     string
-	exitWith                           stringList
-	level                              logLevel
-	timings                            kit.Timings
 }

@@ -240,3 +240,17 @@ func writeFiles(files []agentspec.File) error {
 	}
 	return nil
 }
+
+type runOptions struct {
+	listen, listenMetrics              string
+	identityAddress                    string
+	identityDir, tokenFile, bundleFile string
+	successorSocket                    string
+	certificateDir                     string
+	exitWith                           stringList
+	level                              logLevel
+	timings                            kit.Timings
+}
+
+// identityPort is the signing service's port.
+const identityPort = "15129"

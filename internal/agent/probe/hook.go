@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -35,32 +34,6 @@ func (p *prober) hook(ctx context.Context, probe agentspec.Probe, from http.Head
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxProbeBody))
 	// A status below 200 cannot be passed on.
 	return max(response.StatusCode, http.StatusOK), nil
-}
-
-// serveHook answers with the app's status, or closes the connection: the kubelet looks only at
-// whether its request failed.
-func (s *Server) serveHook(ctx context.Context, w http.ResponseWriter, r *http.Request, hook agentspec.Probe) {
-	if hook.Hook == agentspec.PreStop {
-		s.hooks.begin(hook.Path)
-		defer s.hooks.end()
-	}
-	status, err := s.prober.hook(ctx, hook, r.Header)
-	if context.Cause(ctx) == errTooManyProbes {
-		err = errTooManyProbes
-	}
-	if err != nil {
-		s.failHook(hook, err)
-	}
-	s.Metrics.Probes.Add(1)
-	kit.Reply(w, status, "the app has answered")
-}
-
-// failHook does not return, but closes the client's connection.
-func (s *Server) failHook(hook agentspec.Probe, err error) {
-	s.Metrics.Probes.Add(1)
-	s.Metrics.ProbesFailed.Add(1)
-	s.Log.Warn("hook failed", "hook", hook.Hook, "port", hook.Port, "reason", probeFailure(err), "error", err)
-	panic(http.ErrAbortHandler)
 }
 
 // hooks knows which preStop hooks of the app have not been called yet, and which run. The

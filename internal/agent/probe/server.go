@@ -168,3 +168,29 @@ func replyState(w http.ResponseWriter, err error) {
 }
 
 var errTooManyProbes = errors.New("too many concurrent probes")
+
+// serveHook answers with the app's status, or closes the connection: the kubelet looks only at
+// whether its request failed.
+func (s *Server) serveHook(ctx context.Context, w http.ResponseWriter, r *http.Request, hook agentspec.Probe) {
+	if hook.Hook == agentspec.PreStop {
+		s.hooks.begin(hook.Path)
+		defer s.hooks.end()
+	}
+	status, err := s.prober.hook(ctx, hook, r.Header)
+	if context.Cause(ctx) == errTooManyProbes {
+		err = errTooManyProbes
+	}
+	if err != nil {
+		s.failHook(hook, err)
+	}
+	s.Metrics.Probes.Add(1)
+	kit.Reply(w, status, "the app has answered")
+}
+
+// failHook does not return, but closes the client's connection.
+func (s *Server) failHook(hook agentspec.Probe, err error) {
+	s.Metrics.Probes.Add(1)
+	s.Metrics.ProbesFailed.Add(1)
+	s.Log.Warn("hook failed", "hook", hook.Hook, "port", hook.Port, "reason", probeFailure(err), "error", err)
+	panic(http.ErrAbortHandler)
+}

@@ -303,7 +303,7 @@ func (p *Proxy) awaitReady(child *Child) bool {
 func (p *Proxy) reloadNow(child *Child) error {
 	switch {
 	case p.reloads.Workers:
-		return p.replaceWorkers(child)
+		return replaceWorkers(child, p.reloads.Signal, p.timings)
 	case p.reloads.Signal != "":
 		if err := child.Signal(SignalNumber(p.reloads.Signal)); err != nil {
 			return fmt.Errorf("sending %s: %w", p.reloads.Signal, err)
@@ -393,4 +393,46 @@ func (p *Proxy) startDrain(url string, force <-chan struct{}) {
 		return
 	}
 	p.log.Info("draining the proxy")
+}
+
+// Former is a process that another one has replaced.
+type Former struct {
+	Child *Child
+	Host  Host
+	// Abandon is closed when the successor has ended, so that connections must not be directed
+	// to it any longer.
+	Abandon chan struct{}
+	over    chan struct{} // closed when the process has ended
+}
+
+// currentHost returns where the proxy runs.
+func (p *Proxy) currentHost() Host {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.host
+}
+
+// ReplacedProcess returns the process that a successor has replaced, or nil if it has ended.
+func (p *Proxy) ReplacedProcess() *Former {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.former
+}
+
+// returnHome makes the next process start in the agent's own container after a successor
+// has ended unexpectedly. It reports whether there was one.
+func (p *Proxy) returnHome() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	gone := p.host
+	if gone == Host(p.children) {
+		return false
+	}
+	p.log.Error("the new version of the proxy has ended; returning to that of the sidecar container")
+	p.host = p.children
+	if p.former != nil {
+		close(p.former.Abandon)
+	}
+	gone.Dismiss("its proxy has ended")
+	return true
 }

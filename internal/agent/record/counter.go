@@ -34,28 +34,6 @@ type counter struct {
 	open  *openConnections
 }
 
-// counts are those of an edge.
-type counts struct {
-	requests    map[outcome]*uint64
-	connections map[string]uint64 // by TLS
-	denied      map[string]uint64 // by reason
-	audited     map[string]uint64 // what would have been denied, by reason
-	durations   []uint64          // by bucket; the last one has no upper bound
-	micros      uint64            // sum of durations
-	// received and sent are those of requests, or of connections.
-	received, sent, retries uint64
-}
-
-// target is what a kind of records is counted as. TCP connections have no requests, and what
-// is not counted no edge.
-type target struct {
-	edge     *counts
-	requests *uint64
-	answered bool
-	tls      string
-	verdict
-}
-
 func newCounter(workload Workload, records *agentspec.Records, metrics *kit.Metrics) *counter {
 	out := &counter{
 		own: workload.Identity, class: workload.Class, workload: workload.Name, reasons: records.Reasons,
@@ -105,7 +83,7 @@ func (c *counter) newKind(kind []byte) *target {
 }
 
 func (c *counter) targetOf(kind []byte) *target {
-	e, o, v, ok := c.classify(kind)
+	e, o, v, ok := classify(kind, c.own, c.reasons)
 	if !ok {
 		return &target{}
 	}
@@ -154,4 +132,49 @@ func (c *counter) add(to *target, r *record) {
 		i, _ := slices.BinarySearch(c.bounds, r.micros)
 		e.durations[i]++
 	}
+}
+
+// Workload is what metrics say of the pod itself. The class and the name may be empty.
+type Workload struct {
+	Identity    mesh.Identity
+	Class, Name string
+}
+
+// addConnection counts a line of a connection that may have several.
+func (c *counter) addConnection(to *target, r *record) {
+	known, isKnown := c.open.of[r.connection]
+	switch {
+	case r.state == lastLine && !isKnown:
+		c.add(to, r)
+		return
+	case !isKnown:
+		// What is refused ends with a line of its own. A connection without an entry must not be
+		// counted, since the next line would count it again.
+		if r.state == stillOpen && to.requests == nil && to.reason == "" &&
+			c.open.begin(r.connection, openConnection{to: to, received: r.received, sent: r.sent, audited: to.audit != ""}) {
+			c.add(to, r)
+		}
+		return
+	}
+	// Its first line has found the edge, and only its later ones may know the audit's result.
+	e := known.to.edge
+	if to.audit != "" && !known.audited {
+		e.audited[to.audit]++
+		known.audited = true
+	}
+	e.received += grown(&known.received, r.received)
+	e.sent += grown(&known.sent, r.sent)
+	if r.state == lastLine {
+		delete(c.open.of, r.connection)
+		return
+	}
+	known.seen = time.Since(c.open.begun)
+	c.open.of[r.connection] = known
+}
+
+// grown returns by how much a number has grown, and replaces it.
+func grown(known *uint64, now uint64) uint64 {
+	before := *known
+	*known = max(before, now)
+	return *known - before
 }

@@ -7,15 +7,8 @@ import (
 	"strconv"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
-	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
-
-// Workload is what metrics say of the pod itself. The class and the name may be empty.
-type Workload struct {
-	Identity    mesh.Identity
-	Class, Name string
-}
 
 // Observer reads what the proxy writes about its requests: it counts records and serves the
 // counts, and sends spans to a collector.

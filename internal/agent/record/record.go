@@ -137,7 +137,7 @@ type outcome struct{ code, grpc, tls string }
 type verdict struct{ reason, audit string }
 
 // classify returns what the kind of a record means.
-func (c *counter) classify(kind []byte) (e edge, o outcome, v verdict, ok bool) {
+func classify(kind []byte, own mesh.Identity, reasons []agentspec.Reason) (e edge, o outcome, v verdict, ok bool) {
 	f := make([]string, kindFields)
 	copy(f, strings.SplitN(string(kind), ";", kindFields))
 	for i := range f {
@@ -147,7 +147,7 @@ func (c *counter) classify(kind []byte) (e edge, o outcome, v verdict, ok bool) 
 	}
 	e.reporter, e.protocol = f[fieldReporter], f[fieldProtocol]
 	o = outcome{code: statusCode(f[fieldCode]), tls: telemetry.NoTLS}
-	v.reason = reasonOf(f[fieldWhy], c.reasons)
+	v.reason = reasonOf(f[fieldWhy], reasons)
 	switch {
 	case e.reporter != telemetry.ReporterSource && e.reporter != telemetry.ReporterDestination,
 		e.protocol == "" && o.code == noCode && v.reason == "":
@@ -162,7 +162,7 @@ func (c *counter) classify(kind []byte) (e edge, o outcome, v verdict, ok bool) 
 	}
 	peer, err := mesh.ParseIdentity(f[fieldPeer])
 	// Anybody can write any name into a certificate that nobody has verified.
-	known := err == nil && peer.TrustDomain == c.own.TrustDomain && v.reason != telemetry.ReasonCertificate
+	known := err == nil && peer.TrustDomain == own.TrustDomain && v.reason != telemetry.ReasonCertificate
 	if known {
 		e.namespace, e.account = peer.Namespace, peer.ServiceAccount
 	}

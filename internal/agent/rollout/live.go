@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -46,25 +45,6 @@ type live struct {
 	awaiting     bool
 	acknowledged bool
 	rejection    *mirror.Status
-}
-
-// livePrefix begins the names of live files; if it is empty, there are none.
-type livePrefix string
-
-// matches reports whether a file is live.
-func (p livePrefix) matches(name string) bool { return p != "" && strings.HasPrefix(name, string(p)) }
-
-// differ reports whether two versions differ in live files and whether they differ in
-// others. A nil version has no files.
-func (p livePrefix) differ(one, other *version) (live, others bool) {
-	for change := range one.files().Diff(other.files()) {
-		if p.matches(change.Name) {
-			live = true
-		} else {
-			others = true
-		}
-	}
-	return live, others
 }
 
 func newLive(prefix string) *live {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/agent/process"
-	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
 // phase names what a rollout is doing.
@@ -53,28 +52,6 @@ type rollout struct {
 	refused   []refusedVersion // must not be sent again; the latest last
 	backoff   kit.Backoff      // of quarantines
 	actions   []action         // the actions of the latest event
-}
-
-// version is a version of the repository's files.
-type version struct {
-	name string
-	set  mirror.Set
-}
-
-// String returns the version's name, or "" for nil.
-func (v *version) String() string {
-	if v == nil {
-		return ""
-	}
-	return v.name
-}
-
-// files returns the version's files, none for nil.
-func (v *version) files() mirror.Set {
-	if v == nil {
-		return mirror.Set{}
-	}
-	return v.set
 }
 
 // watch is a process on probation: if it exits before until, the version that it loaded is
