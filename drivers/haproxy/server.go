@@ -34,6 +34,20 @@ func (t target) isLive() bool {
 	return t.ExternalName == "" && t.Via.IsZero() && !isHashed(p.LoadBalancing) && (p.Ejection == nil || !p.LoadBalancing.PreferZone)
 }
 
+// IsPaced reports whether pace.lua limits how many connections to a server of the target begin
+// at once. A limit of the user's takes its place.
+func (t target) IsPaced() bool {
+	return t.ExternalName == "" && t.Via.IsZero() && t.Policy.MaxConnections == nil && t.Policy.MaxPendingRequests == nil && slices.ContainsFunc(t.Endpoints, isVerified)
+}
+
+// FillsUnevenly reports whether one server may be full while others are not.
+func (t target) FillsUnevenly() bool {
+	plain := func(e mesh.Endpoint) bool { return !isVerified(e) }
+	return t.Session != nil || isHashed(t.Policy.LoadBalancing) || slices.ContainsFunc(t.Endpoints, plain)
+}
+
+func isVerified(e mesh.Endpoint) bool { return e.ServerName != "" }
+
 // Lines returns the server lines for a client in the zone. A live target has one for each
 // group, for more slots than there are endpoints: their number changes less often.
 func (t target) Lines(zone string) []server {

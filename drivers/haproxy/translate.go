@@ -30,7 +30,8 @@ const collectorFile = "collector.json"
 // sources are the template of the configuration, and scripts that it loads: caller.lua reads
 // the caller's identity from its certificate, authorization.lua asks the mesh's authorization
 // service, mirror.lua sends copies of requests, retry.lua delays retries, session.lua keeps sessions,
-// name.lua reads /etc/hosts, and path.lua normalizes paths.
+// name.lua reads /etc/hosts, path.lua normalizes paths, and pace.lua lets many connections begin
+// one after another.
 //
 //go:embed haproxy.cfg.tmpl *.lua
 var sources embed.FS
@@ -136,7 +137,7 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
 		{Name: "names.txt", Content: []byte(doc.names.String())},
 	}
-	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua", "live.lua", "session.lua", "name.lua", "path.lua"} {
+	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua", "live.lua", "session.lua", "name.lua", "path.lua", "pace.lua"} {
 		content, _ := sources.ReadFile(script)
 		files = append(files, driver.File{Name: script, Content: content})
 	}
