@@ -11,9 +11,12 @@ import (
 type Decision struct {
 	Allowed bool   `json:"allowed"`
 	Reason  Reason `json:"reason"`
-	// Rule is the object that allows it, namespace/name, or the host of an Egress. It is
-	// empty if no rule was needed or none matched.
-	Rule string `json:"rule,omitempty"`
+	// Origin is that of the rule that allows it. It is zero if no rule was needed or none
+	// matched, and for traffic that leaves the mesh.
+	Origin Origin `json:"origin,omitzero"`
+	// Outside is, for traffic that leaves the mesh, the EgressHost's name or the range of the
+	// EgressRoutes that decides. It is empty if none does.
+	Outside string `json:"outside,omitempty"`
 }
 
 // Reason says why traffic is allowed or denied.
@@ -55,7 +58,7 @@ func (a Access) Decide(peer Identity, r *Request) Decision {
 	}
 	for _, rule := range a.Rules {
 		if rule.Names(peer) && permitsAny(rule.Requests, r) {
-			return Decision{Allowed: true, Reason: AllowedByRule, Rule: rule.Name}
+			return Decision{Allowed: true, Reason: AllowedByRule, Origin: rule.Origin}
 		}
 	}
 	return Decision{Reason: NoRule}
@@ -124,7 +127,7 @@ func (in *Inbound) Decide(a Arrival) Decision {
 	}
 	for _, rule := range port.Ingress {
 		if rule.Admits(a) && permitsAny(rule.Requests, a.Request) {
-			return Decision{Allowed: true, Reason: AllowedByIngress, Rule: rule.Name}
+			return Decision{Allowed: true, Reason: AllowedByIngress, Origin: rule.Origin}
 		}
 	}
 	switch {
@@ -254,7 +257,7 @@ func (e *Egress) Decide(d Departure) Decision {
 		}
 		for _, allowed := range port.Ranges {
 			if contains(allowed, d.To.Addr()) {
-				return Decision{Allowed: true, Reason: AllowedByRule, Rule: allowed.String()}
+				return Decision{Allowed: true, Reason: AllowedByRule, Outside: allowed.String()}
 			}
 		}
 		host, found := port.HostOf(d)
@@ -262,9 +265,9 @@ func (e *Egress) Decide(d Departure) Decision {
 		switch {
 		case !found:
 		case ok && host.Allows(request, d.To.Addr()):
-			return Decision{Allowed: true, Reason: AllowedByRule, Rule: host.Host}
+			return Decision{Allowed: true, Reason: AllowedByRule, Outside: host.Host}
 		default:
-			return Decision{Reason: RequestRefused, Rule: host.Host}
+			return Decision{Reason: RequestRefused, Outside: host.Host}
 		}
 	}
 	if e.AllowAll {

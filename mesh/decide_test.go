@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 func identity(sa string) mesh.Identity {
@@ -20,7 +21,14 @@ func get(path string) *mesh.Request {
 var anything = []mesh.HTTPMatch{{}}
 
 func allowed(reason mesh.Reason, rule string) mesh.Decision {
-	return mesh.Decision{Allowed: true, Reason: reason, Rule: rule}
+	d := mesh.Decision{Allowed: true, Reason: reason}
+	switch {
+	case reason == mesh.AllowedByIngress:
+		d.Origin = drivertest.Origin("IngressBackend", rule)
+	case rule != "":
+		d.Origin = drivertest.Origin("TrafficTarget", rule)
+	}
+	return d
 }
 
 func refused(reason mesh.Reason) mesh.Decision { return mesh.Decision{Reason: reason} }
@@ -28,10 +36,10 @@ func refused(reason mesh.Reason) mesh.Decision { return mesh.Decision{Reason: re
 func TestAccess(t *testing.T) {
 	books := []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/books"}}, {Methods: []string{"PUT"}}}
 	rules := mesh.Access{Rules: []mesh.Permission{
-		{Name: "shop/books", Sources: []mesh.Identity{identity("desk"), identity("till")}, Requests: books},
-		{Name: "shop/all", Sources: []mesh.Identity{identity("till")}, Requests: anything},
-		{Name: "shop/nobody", Requests: anything},
-		{Name: "shop/nothing", Sources: []mesh.Identity{identity("thief")}},
+		{Origin: drivertest.Origin("TrafficTarget", "shop/books"), Sources: []mesh.Identity{identity("desk"), identity("till")}, Requests: books},
+		{Origin: drivertest.Origin("TrafficTarget", "shop/all"), Sources: []mesh.Identity{identity("till")}, Requests: anything},
+		{Origin: drivertest.Origin("TrafficTarget", "shop/nobody"), Requests: anything},
+		{Origin: drivertest.Origin("TrafficTarget", "shop/nothing"), Sources: []mesh.Identity{identity("thief")}},
 	}}
 	other := identity("desk")
 	other.TrustDomain = "other"
@@ -70,9 +78,9 @@ func TestAccess(t *testing.T) {
 }
 
 func TestInbound(t *testing.T) {
-	tillOnly := mesh.Access{Rules: []mesh.Permission{{Name: "shop/till", Sources: []mesh.Identity{identity("till")}, Requests: anything}}}
+	tillOnly := mesh.Access{Rules: []mesh.Permission{{Origin: drivertest.Origin("TrafficTarget", "shop/till"), Sources: []mesh.Identity{identity("till")}, Requests: anything}}}
 	booksOnly := mesh.Access{Rules: []mesh.Permission{{
-		Name: "shop/books", Sources: []mesh.Identity{identity("till")}, Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/books"}}},
+		Origin: drivertest.Origin("TrafficTarget", "shop/books"), Sources: []mesh.Identity{identity("till")}, Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/books"}}},
 	}}}
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
 	gateway := []mesh.Identity{identity("gateway")}
@@ -84,14 +92,14 @@ func TestInbound(t *testing.T) {
 				{Port: 81, Protocol: mesh.TCP, Access: tillOnly},
 				{Port: 82, Protocol: mesh.TCP, Access: booksOnly},
 				{Port: 90, Protocol: mesh.HTTP, Access: mesh.Access{Anyone: true}},
-				{Port: 100, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Name: "shop/in", Ranges: ranges, Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/books"}}}}}},
-				{Port: 101, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Name: "shop/none", Requests: anything}}},
-				{Port: 102, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Name: "shop/tls", TLS: true, Ranges: ranges, SNIHosts: []string{"books.example"}, Requests: anything}}},
-				{Port: 103, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Name: "shop/skip", TLS: true, Ranges: ranges, SkipClientCert: true, Requests: anything}}},
-				{Port: 104, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Name: "shop/who", TLS: true, SkipClientCert: true, Principals: gateway, Requests: anything}}},
-				{Port: 105, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Name: "shop/any", TLS: true, SkipClientCert: true, AnyPrincipal: true, Requests: anything}}},
-				{Port: 106, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Name: "shop/plain", Ranges: ranges, Principals: gateway, Requests: anything}}},
-				{Port: 107, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Name: "shop/both", TLS: true, Ranges: ranges, Principals: gateway, Requests: anything}}},
+				{Port: 100, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/in"), Ranges: ranges, Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/books"}}}}}},
+				{Port: 101, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/none"), Requests: anything}}},
+				{Port: 102, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/tls"), TLS: true, Ranges: ranges, SNIHosts: []string{"books.example"}, Requests: anything}}},
+				{Port: 103, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/skip"), TLS: true, Ranges: ranges, SkipClientCert: true, Requests: anything}}},
+				{Port: 104, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/who"), TLS: true, SkipClientCert: true, Principals: gateway, Requests: anything}}},
+				{Port: 105, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/any"), TLS: true, SkipClientCert: true, AnyPrincipal: true, Requests: anything}}},
+				{Port: 106, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/plain"), Ranges: ranges, Principals: gateway, Requests: anything}}},
+				{Port: 107, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/both"), TLS: true, Ranges: ranges, Principals: gateway, Requests: anything}}},
 			},
 			Others: tillOnly,
 		}
@@ -175,8 +183,8 @@ func TestInbound(t *testing.T) {
 func TestAudit(t *testing.T) {
 	in := &mesh.Inbound{TLS: mesh.Permissive, Ports: []mesh.InboundPort{
 		{Port: 80, Protocol: mesh.HTTP, Access: mesh.Access{Anyone: true, Audit: true, Rules: []mesh.Permission{
-			{Name: "shop/books", Sources: []mesh.Identity{identity("desk")}, Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/books"}}}},
-		}}, Ingress: []mesh.Ingress{{Name: "shop/gate", Ranges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Requests: anything}}},
+			{Origin: drivertest.Origin("TrafficTarget", "shop/books"), Sources: []mesh.Identity{identity("desk")}, Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/books"}}}},
+		}}, Ingress: []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/gate"), Ranges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Requests: anything}}},
 		{Port: 81, Protocol: mesh.HTTP, Access: mesh.Access{Anyone: true}},
 	}, Others: mesh.Access{Anyone: true, Audit: true}}
 	for _, tt := range []struct {
@@ -220,13 +228,13 @@ func TestAuditChangesNoHeader(t *testing.T) {
 func TestRouteOf(t *testing.T) {
 	one, two := []mesh.WeightedBackend{{Backend: "one", Weight: 1}}, []mesh.WeightedBackend{{Backend: "two", Weight: 1}}
 	web := &mesh.Destination{Protocol: mesh.GRPC, Routes: []mesh.Route{
-		{Name: "shop/split", Match: mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/books"}}, Backends: one},
-		{Name: "later", Match: mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/books/1"}}, Backends: two},
+		{Origin: drivertest.Origin("HTTPRoute", "shop/split"), Match: mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/books"}}, Backends: one},
+		{Origin: drivertest.Origin("HTTPRoute", "later"), Match: mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/books/1"}}, Backends: two},
 		{Backends: two},
 	}}
 	for path, want := range map[string]string{"/books/1": "shop/split", "/": ""} {
-		if route, ok := web.RouteOf(get(path)); !ok || route.Name != want {
-			t.Errorf("RouteOf(%s) = %q, %t, want %q", path, route.Name, ok, want)
+		if route, ok := web.RouteOf(get(path)); !ok || route.Name() != want {
+			t.Errorf("RouteOf(%s) = %q, %t, want %q", path, route.Name(), ok, want)
 		}
 	}
 	web.Routes = web.Routes[:2]
@@ -282,7 +290,9 @@ func TestEgress(t *testing.T) {
 	raw := func(to, name string) mesh.Departure {
 		return mesh.Departure{To: netip.MustParseAddrPort(to), ServerName: name}
 	}
-	byRule := func(rule string) mesh.Decision { return allowed(mesh.AllowedByRule, rule) }
+	byRule := func(host string) mesh.Decision {
+		return mesh.Decision{Allowed: true, Reason: mesh.AllowedByRule, Outside: host}
+	}
 	unnamed := refused(mesh.EgressClosed)
 	for _, tt := range []struct {
 		name      string
@@ -296,12 +306,12 @@ func TestEgress(t *testing.T) {
 		{"an exact host", web("192.0.2.1:80", "a.example", "/"), byRule("a.example")},
 		{"an exact host with a port, in another case", web("192.0.2.1:80", "A.example:80", "/"), byRule("a.example")},
 		{"a wild host", web("192.0.2.1:80", "c.example", "/books"), byRule("*.example")},
-		{"a request that no match holds for", web("192.0.2.1:80", "c.example", "/"), mesh.Decision{Reason: mesh.RequestRefused, Rule: "*.example"}},
+		{"a request that no match holds for", web("192.0.2.1:80", "c.example", "/"), mesh.Decision{Reason: mesh.RequestRefused, Outside: "*.example"}},
 		{"the longer wild host", web("192.0.2.1:80", "x.b.example", "/"), byRule("*.b.example")},
-		{"a host without matches", web("192.0.2.1:80", "none.example", "/"), mesh.Decision{Reason: mesh.RequestRefused, Rule: "none.example"}},
+		{"a host without matches", web("192.0.2.1:80", "none.example", "/"), mesh.Decision{Reason: mesh.RequestRefused, Outside: "none.example"}},
 		{"a host at its addresses", web("198.51.100.7:80", "in.example", "/books"), byRule("in.example")},
-		{"a host at its addresses, another request", web("198.51.100.7:80", "in.example", "/"), mesh.Decision{Reason: mesh.RequestRefused, Rule: "in.example"}},
-		{"a host at another address", web("192.0.2.1:80", "in.example", "/books"), mesh.Decision{Reason: mesh.RequestRefused, Rule: "in.example"}},
+		{"a host at its addresses, another request", web("198.51.100.7:80", "in.example", "/"), mesh.Decision{Reason: mesh.RequestRefused, Outside: "in.example"}},
+		{"a host at another address", web("192.0.2.1:80", "in.example", "/books"), mesh.Decision{Reason: mesh.RequestRefused, Outside: "in.example"}},
 		{"another host", web("192.0.2.1:80", "a.test", "/"), unnamed},
 		{"another host in a range", web("203.0.113.7:80", "a.test", "/"), byRule("203.0.113.0/24")},
 		{"a connection without a request", raw("192.0.2.1:80", "a.example"), unnamed},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // PartKind is a kind of Part.
@@ -96,13 +95,11 @@ func partOfBackend(b *Backend) Part {
 }
 
 func partOfPermission(p Permission) Part {
-	namespace, _, _ := strings.Cut(p.Name, "/")
-	return Part{PartPermission, p.Name, namespace, DigestOf(p)}
+	return Part{PartPermission, p.Origin.Name(), p.Origin.Object.Namespace, DigestOf(p)}
 }
 
 func partOfIngress(i Ingress) Part {
-	namespace, _, _ := strings.Cut(i.Name, "/")
-	return Part{PartIngress, i.Name, namespace, DigestOf(i)}
+	return Part{PartIngress, i.Origin.Name(), i.Origin.Object.Namespace, DigestOf(i)}
 }
 
 // partOfMatch returns the part of a match of a host, which allows it within some ranges or
@@ -112,8 +109,13 @@ func partOfMatch(port EgressRoutes, host EgressHost, within []EgressWithin, matc
 	if len(within) > 0 {
 		ranges = within[0].Ranges
 	}
-	name := fmt.Sprintf("%s:%d", host.Host, port.Port)
+	name := partName(port, host)
 	return Part{PartEgress, name, "", DigestOf([]any{port.Protocol, name, ranges, match})}
+}
+
+// partName returns the Name of the parts of a host.
+func partName(port EgressRoutes, host EgressHost) string {
+	return fmt.Sprintf("%s:%d", host.Host, port.Port)
 }
 
 func egressParts(e *Egress) map[Part]struct{} {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // TestRefusal checks that access rules don't match requests that an application could
@@ -59,7 +60,7 @@ func TestAccessIsStrict(t *testing.T) {
 	web := mesh.Identity{TrustDomain: "cluster.local", Namespace: "users", ServiceAccount: "web"}
 	match := mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/public"}}
 	r := &mesh.Request{Path: "/public/..%2Fadmin"}
-	access := mesh.Access{Rules: []mesh.Permission{{Name: "a/b", Sources: []mesh.Identity{web}, Requests: []mesh.HTTPMatch{match}}}}
+	access := mesh.Access{Rules: []mesh.Permission{{Origin: drivertest.Origin("TrafficTarget", "a/b"), Sources: []mesh.Identity{web}, Requests: []mesh.HTTPMatch{match}}}}
 	if !match.Matches(r) || access.Decide(web, r).Allowed {
 		t.Errorf("the match is %t, and the decision %+v", match.Matches(r), access.Decide(web, r))
 	}

@@ -16,6 +16,8 @@ const (
 
 // Retry says when and how often a request is retried.
 type Retry struct {
+	// Origin is the object that asks for the retries.
+	Origin Origin `json:"origin,omitzero"`
 	// On has retry conditions under Envoy's names, such as 5xx and connect-failure,
 	// sorted.
 	On []string `json:"on"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // sample returns new, unsealed parts with the same content each time.
@@ -47,7 +48,7 @@ func sample() map[string]mesh.Digester {
 		"proxy": mesh.Seal(&mesh.Proxy{Name: name, UID: "1", Class: "envoy", Identity: id}),
 		"inbound": mesh.Seal(&mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{{
 			Port: 8080, Protocol: mesh.HTTP,
-			Access: mesh.Access{Rules: []mesh.Permission{{Name: "shop/rule", Sources: []mesh.Identity{id}, Requests: []mesh.HTTPMatch{match}}}},
+			Access: mesh.Access{Rules: []mesh.Permission{{Origin: drivertest.Origin("TrafficTarget", "shop/rule"), Sources: []mesh.Identity{id}, Requests: []mesh.HTTPMatch{match}}}},
 		}}}),
 		"out":      mesh.Seal(&mesh.Egress{AllowAll: true}),
 		"problems": mesh.Seal(&fact.Problems{List: []mesh.Problem{{Reason: "UnknownClass", Message: "there is none"}}}),

@@ -98,6 +98,9 @@ type Destination struct {
 	Name string `json:"name"`
 	// Service is the service port.
 	Service ServicePort `json:"service"`
+	// Origins are those of the Destination itself: of the service, and of what divides its
+	// connections or chooses what to hash. Routes and Servers have their own.
+	Origins []Origin `json:"origins,omitempty"`
 	// Addresses (IPv4 and IPv6, sorted) and Port are what applications connect to.
 	Addresses []netip.Addr `json:"addresses"`
 	Port      uint16       `json:"port"`
@@ -148,9 +151,10 @@ func (d *Destination) AllBackends() iter.Seq[string] {
 
 // Route says where matching requests go.
 type Route struct {
-	// Name is the object that the route comes from, for display. It is empty for the
-	// service's default route.
-	Name  string    `json:"name,omitempty"`
+	// Origin is that of the rule. It is zero for the service's default route.
+	Origin Origin `json:"origin,omitzero"`
+	// Rule is the name that the rule has within its object, if any.
+	Rule  string    `json:"rule,omitempty"`
 	Match HTTPMatch `json:"match,omitzero"`
 	// At least one of the Backends has a weight other than 0. Those with the weight 0 are only
 	// for requests of a Session. A Route with neither Backends nor a Redirect answers 503.
@@ -169,8 +173,7 @@ type Route struct {
 
 // ServerRoute says where TLS connections with a server name go.
 type ServerRoute struct {
-	// Name is the object that it comes from, for display.
-	Name string `json:"name,omitempty"`
+	Origin Origin `json:"origin,omitzero"`
 	// Host is in lower case. It is exact or starts with "*.", which matches one or more
 	// labels. No two ServerRoutes of a Destination have the same Host; exact ones come before
 	// wildcards, and longer wildcards before shorter ones.
@@ -199,6 +202,8 @@ type Backend struct {
 	Name     string      `json:"name"`
 	Service  ServicePort `json:"service"`
 	Protocol Protocol    `json:"protocol"`
+	// Origins are those of the service and of the Policy.
+	Origins []Origin `json:"origins,omitempty"`
 	// Endpoints are sorted by their first address and port.
 	Endpoints []Endpoint     `json:"endpoints,omitempty"`
 	Policy    UpstreamPolicy `json:"policy,omitzero"`
@@ -237,6 +242,8 @@ type Egress struct {
 type EgressRoutes struct {
 	Port     uint16         `json:"port"`
 	Protocol EgressProtocol `json:"protocol"`
+	// Origins are those of the Ranges, each once. Hosts have their own.
+	Origins []Origin `json:"origins,omitempty"`
 	// Hosts, for HTTP and TLS, are sorted and unique. Requests to other hosts are treated
 	// as if the port were not listed.
 	Hosts []EgressHost `json:"hosts,omitempty"`
@@ -251,6 +258,8 @@ type EgressHost struct {
 	// Host is exact or starts with "*.", which matches one or more labels. Exact hosts
 	// take precedence over wildcards, and longer wildcards over shorter ones.
 	Host string `json:"host"`
+	// Origins are those of the matches and of the Policy, each once.
+	Origins []Origin `json:"origins,omitempty"`
 	// Within allows requests to the address the application connected to, and is checked
 	// before Matches. Matches allows requests to the addresses that the host name resolves
 	// to, whatever address the application connected to. One match is enough; without
@@ -294,7 +303,9 @@ type InboundPort struct {
 	Protocol Protocol `json:"protocol"`
 	// Services are the service ports that target this port, sorted. It may be empty.
 	Services []ServicePort `json:"services,omitempty"`
-	Access   Access        `json:"access"`
+	// Origins are those of the Limits and of ProxyProtocol. Rules have their own.
+	Origins []Origin `json:"origins,omitempty"`
+	Access  Access   `json:"access"`
 	// Ingress has the traffic allowed from outside the mesh.
 	Ingress []Ingress  `json:"ingress,omitempty"`
 	Limits  RateLimits `json:"limits,omitzero"`
@@ -316,8 +327,8 @@ type Access struct {
 
 // Permission allows its sources to send certain requests.
 type Permission struct {
-	// Name is namespace/name of the rule, for display and metrics.
-	Name string `json:"name"`
+	// Origin is that of the rule. Its name is also that of the rule in metrics.
+	Origin Origin `json:"origin,omitzero"`
 	// Sources are sorted. Empty means nobody.
 	Sources []Identity `json:"sources"`
 	// Requests are the allowed requests; one match is enough, and empty allows nothing.
@@ -327,8 +338,8 @@ type Permission struct {
 
 // Ingress allows callers from outside the mesh to send to a port.
 type Ingress struct {
-	// Name is namespace/name of the rule.
-	Name string `json:"name"`
+	// Origin is that of the rule.
+	Origin Origin `json:"origin,omitzero"`
 	// TLS, SNIHosts and SkipClientCert are as in IngressBackend.
 	TLS            bool     `json:"tls,omitempty"`
 	SNIHosts       []string `json:"sniHosts,omitempty"`

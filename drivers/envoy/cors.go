@@ -35,7 +35,7 @@ func writeCORS(e *encoder, d *mesh.Destination, r *mesh.Route) {
 			{withHeaders(preflight, mesh.KeyMatch{Name: "origin", StringMatch: present}, asked), nil},
 		} {
 			e.accepted(r, answer.match, func(own *encoder) {
-				own.part(&routev3.Route{Name: r.Name, Match: match(answer.match), Action: respond(204), ResponseHeadersToAdd: answer.headers})
+				own.part(&routev3.Route{Name: r.Name(), Match: match(answer.match), Action: respond(204), ResponseHeadersToAdd: answer.headers})
 			})
 		}
 	}

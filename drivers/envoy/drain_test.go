@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // drained returns the listeners and filter chains whose connections Envoy ends when it gets the
@@ -127,13 +128,13 @@ func TestChangesThatDrain(t *testing.T) {
 		}, nil},
 		{"another root", func(c *changing) { c.settings.Roots += exampleRoot }, nil},
 		{"the first IngressBackend of an HTTP port", func(c *changing) {
-			c.http.Ingress = []mesh.Ingress{{Name: "shop/office", Ranges: ranges("192.0.2.0/24"), Requests: anyRequest}}
+			c.http.Ingress = []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/office"), Ranges: ranges("192.0.2.0/24"), Requests: anyRequest}}
 		}, nil},
 		{"the first IngressBackend of a TCP port with TLS", func(c *changing) {
-			c.tcp.Ingress = []mesh.Ingress{{Name: "shop/office", TLS: true, Ranges: ranges("192.0.2.0/24"), Requests: anyRequest}}
+			c.tcp.Ingress = []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/office"), TLS: true, Ranges: ranges("192.0.2.0/24"), Requests: anyRequest}}
 		}, nil},
 		{"the first IngressBackend of a TCP port without TLS", func(c *changing) {
-			c.tcp.Ingress = []mesh.Ingress{{Name: "shop/office", Ranges: ranges("192.0.2.0/24"), Requests: anyRequest}}
+			c.tcp.Ingress = []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/office"), Ranges: ranges("192.0.2.0/24"), Requests: anyRequest}}
 		}, []string{"inbound"}},
 		{"another port", func(c *changing) {
 			c.inbound.Ports = append(c.inbound.Ports, mesh.InboundPort{Port: 9090, Protocol: mesh.GRPC})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // settings are those of a mesh with defaults.
@@ -92,6 +93,7 @@ func port(name string, number uint16) mesh.ServicePort {
 func destination(service mesh.ServicePort, protocol mesh.Protocol, address string, backends ...*mesh.Backend) *mesh.Destination {
 	d := &mesh.Destination{
 		Name: service.String(), Service: service, Addresses: addresses(address), Port: service.Port, Protocol: protocol,
+		Origins: []mesh.Origin{drivertest.Origin("Service", service.Name.String())},
 	}
 	if protocol.IsHTTP() {
 		d.Routes = []mesh.Route{{Backends: shares(backends...)}}
@@ -110,7 +112,10 @@ func shares(backends ...*mesh.Backend) []mesh.WeightedBackend {
 }
 
 func backend(service mesh.ServicePort, protocol mesh.Protocol, endpoints ...mesh.Endpoint) *mesh.Backend {
-	return &mesh.Backend{Name: service.String(), Service: service, Protocol: protocol, Endpoints: endpoints}
+	return &mesh.Backend{
+		Name: service.String(), Service: service, Protocol: protocol, Endpoints: endpoints,
+		Origins: []mesh.Origin{drivertest.Origin("Service", service.Name.String()), drivertest.Origin("UpstreamTrafficSetting", service.Name.String())},
+	}
 }
 
 // endpoint returns an endpoint in the mesh.
@@ -142,7 +147,7 @@ func views() map[string]fixture {
 	d := destination(store, mesh.HTTP, "10.96.0.10")
 	d.Routes = []mesh.Route{
 		{
-			Name: "bookstore/canary",
+			Origin: drivertest.Origin("HTTPRoute", "bookstore/canary"),
 			Match: mesh.HTTPMatch{
 				Path: mesh.StringMatch{Regex: "/books.*"}, Methods: []string{"GET", "HEAD"},
 				Headers: []mesh.KeyMatch{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // strictInbound is a workload with rules.
@@ -31,10 +32,10 @@ func strictInbound(p *app) inboundCase {
 					Status: 503, AddHeaders: []mesh.Header{{Name: "x-limit", Value: "100%"}}},
 				Routes: []mesh.RouteLimit{{Path: "/slow", Limit: mesh.RequestLimit{TokenBucket: mesh.TokenBucket{Tokens: 1, Interval: time.Hour}}}},
 			}, Ingress: []mesh.Ingress{
-				{Name: "bookstore/local", Ranges: ranges("127.0.0.0/8"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/health"}}}},
-				{Name: "bookstore/far", Ranges: ranges("192.0.2.0/24"), Requests: anyRequest},
-				{Name: "bookstore/gateway", TLS: true, SNIHosts: []string{"books.example.com"}, Principals: []mesh.Identity{ops}, Requests: anyRequest},
-				{Name: "bookstore/open", TLS: true, SkipClientCert: true, Ranges: ranges("127.0.0.1/32"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/open"}}}},
+				{Origin: drivertest.Origin("IngressBackend", "bookstore/local"), Ranges: ranges("127.0.0.0/8"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/health"}}}},
+				{Origin: drivertest.Origin("IngressBackend", "bookstore/far"), Ranges: ranges("192.0.2.0/24"), Requests: anyRequest},
+				{Origin: drivertest.Origin("IngressBackend", "bookstore/gateway"), TLS: true, SNIHosts: []string{"books.example.com"}, Principals: []mesh.Identity{ops}, Requests: anyRequest},
+				{Origin: drivertest.Origin("IngressBackend", "bookstore/open"), TLS: true, SkipClientCert: true, Ranges: ranges("127.0.0.1/32"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/open"}}}},
 			}},
 			{Port: p.tcp, Protocol: mesh.TCPServerFirst, Access: rules(rule("db/shop", anyRequest, buyer))},
 		},
@@ -291,7 +292,7 @@ func TestRealPermissive(t *testing.T) {
 func TestRealIngressOfConnections(t *testing.T) {
 	e := runInbound(t, func(p *app) inboundCase {
 		from := func(text string) []mesh.Ingress {
-			return []mesh.Ingress{{Name: "db/office", Ranges: ranges(text), Requests: anyRequest}}
+			return []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "db/office"), Ranges: ranges(text), Requests: anyRequest}}
 		}
 		return inboundCase{inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{
 			{Port: p.tcp, Protocol: mesh.TCPServerFirst, Ingress: from("10.244.0.0/16")},

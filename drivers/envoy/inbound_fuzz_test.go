@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // FuzzInbound makes Views with arbitrary texts: nothing may panic or allow unintended
@@ -46,8 +47,8 @@ func anyInbound(text string, number uint32) inboundCase {
 	for i := range ports {
 		ports[i].Access = rules(rule(text, requests, id), rule(text, requests[1:], id))
 		ports[i].Ingress = []mesh.Ingress{
-			{Name: text, TLS: number%2 == 0, SNIHosts: []string{text}, SkipClientCert: number%3 == 0, Principals: []mesh.Identity{id}, Requests: requests},
-			{Name: text, TLS: number%3 == 0, Ranges: ranges("192.0.2.0/24"), Requests: requests[:1]},
+			{Origin: drivertest.Origin("IngressBackend", text), TLS: number%2 == 0, SNIHosts: []string{text}, SkipClientCert: number%3 == 0, Principals: []mesh.Identity{id}, Requests: requests},
+			{Origin: drivertest.Origin("IngressBackend", text), TLS: number%3 == 0, Ranges: ranges("192.0.2.0/24"), Requests: requests[:1]},
 		}
 		ports[i].Limits = mesh.RateLimits{Connections: &bucket, Requests: &limit, Routes: []mesh.RouteLimit{{Path: text, Limit: limit}}}
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // inboundCase is a proxy with its inbound part.
@@ -44,7 +45,7 @@ func ranges(texts ...string) []netip.Prefix {
 }
 
 func rule(name string, requests []mesh.HTTPMatch, sources ...mesh.Identity) mesh.Permission {
-	return mesh.Permission{Name: name, Sources: sources, Requests: requests}
+	return mesh.Permission{Origin: drivertest.Origin("TrafficTarget", name), Sources: sources, Requests: requests}
 }
 
 func rules(r ...mesh.Permission) mesh.Access { return mesh.Access{Rules: r} }
@@ -90,30 +91,30 @@ var inboundCases = map[string]inboundCase{
 	},
 	"ingress-plaintext": {inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{
 		{Port: 5432, Protocol: mesh.TCP, Ingress: []mesh.Ingress{
-			{Name: "db/office", Ranges: ranges("192.0.2.0/24"), Requests: anyRequest},
-			{Name: "db/path", Ranges: ranges("198.51.100.0/24"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/"}}}},
+			{Origin: drivertest.Origin("IngressBackend", "db/office"), Ranges: ranges("192.0.2.0/24"), Requests: anyRequest},
+			{Origin: drivertest.Origin("IngressBackend", "db/path"), Ranges: ranges("198.51.100.0/24"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/"}}}},
 		}},
 		{Port: 8080, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{
-			{Name: "bookstore/office", Ranges: ranges("192.0.2.0/24", "2001:db8::/32"), Requests: anyRequest},
-			{Name: "bookstore/health", Ranges: ranges("192.0.2.7/32"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Regex: "/health"}}}},
-			{Name: "bookstore/nobody", Requests: anyRequest},
-			{Name: "bookstore/principal", Ranges: ranges("192.0.2.9/32"), Principals: []mesh.Identity{ops}, Requests: anyRequest},
+			{Origin: drivertest.Origin("IngressBackend", "bookstore/office"), Ranges: ranges("192.0.2.0/24", "2001:db8::/32"), Requests: anyRequest},
+			{Origin: drivertest.Origin("IngressBackend", "bookstore/health"), Ranges: ranges("192.0.2.7/32"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Regex: "/health"}}}},
+			{Origin: drivertest.Origin("IngressBackend", "bookstore/nobody"), Requests: anyRequest},
+			{Origin: drivertest.Origin("IngressBackend", "bookstore/principal"), Ranges: ranges("192.0.2.9/32"), Principals: []mesh.Identity{ops}, Requests: anyRequest},
 		}},
 	}}},
 	"ingress-tls": {inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{
 		{Port: 8080, Protocol: mesh.HTTP, Access: anyone, Ingress: []mesh.Ingress{
-			{Name: "bookstore/any", TLS: true, Ranges: ranges("192.0.2.0/24"), Requests: anyRequest},
-			{Name: "bookstore/wild", TLS: true, SNIHosts: []string{"*.example.com"}, AnyPrincipal: true, Requests: anyRequest},
-			{Name: "bookstore/exact", TLS: true, SNIHosts: []string{"Books.example.com", "a.b.sa.cluster.local", "*"}, Principals: []mesh.Identity{ops}, Requests: anyRequest},
-			{Name: "bookstore/skip", TLS: true, SNIHosts: []string{"open.example.org"}, SkipClientCert: true, Ranges: ranges("203.0.113.0/24"), Requests: anyRequest},
+			{Origin: drivertest.Origin("IngressBackend", "bookstore/any"), TLS: true, Ranges: ranges("192.0.2.0/24"), Requests: anyRequest},
+			{Origin: drivertest.Origin("IngressBackend", "bookstore/wild"), TLS: true, SNIHosts: []string{"*.example.com"}, AnyPrincipal: true, Requests: anyRequest},
+			{Origin: drivertest.Origin("IngressBackend", "bookstore/exact"), TLS: true, SNIHosts: []string{"Books.example.com", "a.b.sa.cluster.local", "*"}, Principals: []mesh.Identity{ops}, Requests: anyRequest},
+			{Origin: drivertest.Origin("IngressBackend", "bookstore/skip"), TLS: true, SNIHosts: []string{"open.example.org"}, SkipClientCert: true, Ranges: ranges("203.0.113.0/24"), Requests: anyRequest},
 		}},
 		{Port: 9090, Protocol: mesh.GRPC, Ingress: []mesh.Ingress{
-			{Name: "bookstore/grpc", TLS: true, SkipClientCert: true, Ranges: ranges("203.0.113.0/24"), Requests: anyRequest},
+			{Origin: drivertest.Origin("IngressBackend", "bookstore/grpc"), TLS: true, SkipClientCert: true, Ranges: ranges("203.0.113.0/24"), Requests: anyRequest},
 		}},
 		{Port: 9443, Protocol: mesh.TCP, Ingress: []mesh.Ingress{
-			{Name: "db/gateway", TLS: true, Principals: []mesh.Identity{ops}, Requests: anyRequest},
-			{Name: "db/office", TLS: true, Ranges: ranges("192.0.2.0/24"), Principals: []mesh.Identity{buyer}, Requests: anyRequest},
-			{Name: "db/desk", TLS: true, SkipClientCert: true, Ranges: ranges("192.0.2.7/32"), Requests: anyRequest},
+			{Origin: drivertest.Origin("IngressBackend", "db/gateway"), TLS: true, Principals: []mesh.Identity{ops}, Requests: anyRequest},
+			{Origin: drivertest.Origin("IngressBackend", "db/office"), TLS: true, Ranges: ranges("192.0.2.0/24"), Principals: []mesh.Identity{buyer}, Requests: anyRequest},
+			{Origin: drivertest.Origin("IngressBackend", "db/desk"), TLS: true, SkipClientCert: true, Ranges: ranges("192.0.2.7/32"), Requests: anyRequest},
 		}},
 	}}},
 	"rate-limits": {inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{

@@ -47,7 +47,7 @@ func (p policies) addIngress(r mesh.Ingress, trustDomain string) {
 	default:
 		all = append(all, peers(r.Principals, trustDomain))
 	}
-	p.add("ingress "+r.Name, []*rbacv3.Principal{allOf(all)}, permissions(r.Requests))
+	p.add("ingress "+r.Origin.Name(), []*rbacv3.Principal{allOf(all)}, permissions(r.Requests))
 }
 
 // ingressGroup is the set of rules for TLS connections with certain server names.

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // TestIngressLets checks which rules are satisfiable and which require an identity.
@@ -51,7 +52,7 @@ func TestIngressLets(t *testing.T) {
 // TestIngressByHost checks which rules apply to which server names.
 func TestIngressByHost(t *testing.T) {
 	tls := func(name string, hosts ...string) mesh.Ingress {
-		return mesh.Ingress{Name: name, TLS: true, SNIHosts: hosts, AnyPrincipal: true, Requests: anyRequest}
+		return mesh.Ingress{Origin: drivertest.Origin("IngressBackend", name), TLS: true, SNIHosts: hosts, AnyPrincipal: true, Requests: anyRequest}
 	}
 	plain := tls("plain")
 	plain.TLS = false
@@ -63,7 +64,7 @@ func TestIngressByHost(t *testing.T) {
 	}, "cluster.local") {
 		var names []string
 		for _, r := range group.rules {
-			names = append(names, r.Name)
+			names = append(names, r.Origin.Name())
 		}
 		got[group.name("inbound/80")] = names
 	}
@@ -83,17 +84,17 @@ func TestIngressByHost(t *testing.T) {
 func TestIngressByRange(t *testing.T) {
 	got := map[string][]string{}
 	for _, group := range byRange([]mesh.Ingress{
-		{Name: "anywhere"},
-		{Name: "wide", Ranges: ranges("10.0.0.0/8", "2001:db8::/32")},
-		{Name: "narrow", Ranges: ranges("10.1.2.3/16")},
-		{Name: "again", Ranges: ranges("10.1.0.0/16", "192.0.2.0/24")},
+		{Origin: drivertest.Origin("IngressBackend", "anywhere")},
+		{Origin: drivertest.Origin("IngressBackend", "wide"), Ranges: ranges("10.0.0.0/8", "2001:db8::/32")},
+		{Origin: drivertest.Origin("IngressBackend", "narrow"), Ranges: ranges("10.1.2.3/16")},
+		{Origin: drivertest.Origin("IngressBackend", "again"), Ranges: ranges("10.1.0.0/16", "192.0.2.0/24")},
 	}) {
 		name := "any"
 		if group.source != nil {
 			name = group.source.String()
 		}
 		for _, r := range group.rules {
-			got[name] = append(got[name], r.Name)
+			got[name] = append(got[name], r.Origin.Name())
 		}
 	}
 	want := map[string][]string{

@@ -8,22 +8,21 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 )
 
-// objects returns the user's objects from which a resource was made: the service, for
-// resources of destinations and backends, whose names are those of the resources. For
-// others, which are made of many objects, it returns the proxy's pod.
+// objects returns the user's objects from which a resource was made: for resources of backends
+// and destinations, whose names are those of the resources, the objects of these; for others,
+// which are made of many objects, the proxy's pod.
 func objects(view *mesh.View, typeURL, name string) []mesh.ObjectRef {
-	if typeURL == endpointType {
+	kind := mesh.PartDestination
+	switch typeURL {
+	case endpointType:
+		kind = mesh.PartBackend
 		if at := strings.LastIndexByte(name, '@'); at >= 0 {
 			name = name[:at]
 		}
+	case clusterType:
+		kind = mesh.PartBackend
 	}
-	if d, ok := view.Outbound.Destinations.Get(name); ok {
-		return []mesh.ObjectRef{delivery.ServiceObject(d.Service)}
-	}
-	if b, ok := view.Outbound.Backends.Get(name); ok {
-		return []mesh.ObjectRef{delivery.ServiceObject(b.Service)}
-	}
-	return []mesh.ObjectRef{delivery.PodObject(view.Proxy)}
+	return delivery.Objects(view, mesh.Part{Kind: kind, Name: name})
 }
 
 // isMadeOf reports whether Envoy may reject a resource because of the part.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 	"github.com/outrigger-mesh/outrigger/sidecar/xds"
 )
 
@@ -116,7 +117,7 @@ func (s someParts) view() *mesh.View {
 		p := mesh.InboundPort{Port: uint16(8080 + i), Protocol: mesh.HTTP}
 		for _, caller := range append([]string{fmt.Sprint("rule", i)}, s.callers...) {
 			p.Access.Rules = append(p.Access.Rules, mesh.Permission{
-				Name: "bookbuyer/" + caller, Requests: []mesh.HTTPMatch{{Path: path(caller, kind)}},
+				Origin: drivertest.Origin("TrafficTarget", "bookbuyer/"+caller), Requests: []mesh.HTTPMatch{{Path: path(caller, kind)}},
 				Sources: []mesh.Identity{{TrustDomain: "cluster.local", Namespace: "callers", ServiceAccount: caller}},
 			})
 		}

@@ -63,7 +63,7 @@ func (p policies) addAccess(a mesh.Access, trustDomain string) {
 	}
 	for _, rule := range a.Rules {
 		if len(rule.Sources) > 0 {
-			p.add(rule.Name, []*rbacv3.Principal{peers(rule.Sources, trustDomain)}, permissions(rule.Requests))
+			p.add(rule.Origin.Name(), []*rbacv3.Principal{peers(rule.Sources, trustDomain)}, permissions(rule.Requests))
 		}
 	}
 }
@@ -72,7 +72,7 @@ func (p policies) addAccess(a mesh.Access, trustDomain string) {
 func (p policies) addCallers(a mesh.Access) {
 	for _, rule := range a.Rules {
 		if len(rule.Sources) > 0 && matchesAny(rule.Requests) {
-			p.add(rule.Name, []*rbacv3.Principal{anyOf(identities(rule.Sources))}, anyPermission)
+			p.add(rule.Origin.Name(), []*rbacv3.Principal{anyOf(identities(rule.Sources))}, anyPermission)
 		}
 	}
 }

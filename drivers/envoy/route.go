@@ -169,7 +169,7 @@ var (
 )
 
 func writeRoute(e *encoder, d *mesh.Destination, r *mesh.Route) {
-	e.text(routeName, r.Name)
+	e.text(routeName, r.Name())
 	if m := r.Match; m.Path == (mesh.StringMatch{}) && len(m.Methods)+len(m.Headers)+len(m.Query) == 0 {
 		e.constant(everyRequest)
 	} else {

@@ -13,6 +13,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 	"github.com/outrigger-mesh/outrigger/sidecar/program"
 )
 
@@ -60,9 +61,9 @@ func TestLongestDurations(t *testing.T) {
 func TestAllAddresses(t *testing.T) {
 	all := ranges("0.0.0.0/0", "0.0.0.0/1", "::/0")
 	inbound := inboundCase{inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{{Port: 9443, Protocol: mesh.TCP, Ingress: []mesh.Ingress{
-		{Name: "db/ops", TLS: true, Principals: []mesh.Identity{ops}, Requests: anyRequest},
-		{Name: "db/all", TLS: true, SkipClientCert: true, Ranges: all, Requests: anyRequest},
-		{Name: "db/plain", Ranges: all, Requests: anyRequest},
+		{Origin: drivertest.Origin("IngressBackend", "db/ops"), TLS: true, Principals: []mesh.Identity{ops}, Requests: anyRequest},
+		{Origin: drivertest.Origin("IngressBackend", "db/all"), TLS: true, SkipClientCert: true, Ranges: all, Requests: anyRequest},
+		{Origin: drivertest.Origin("IngressBackend", "db/plain"), Ranges: all, Requests: anyRequest},
 	}}}}}
 	in := makeInbound(t, inbound)
 	f := fixture{scope: "*", egress: mesh.Egress{Ports: []mesh.EgressRoutes{{

@@ -102,22 +102,28 @@ func (otherPort) GetProxyServerPort(class string) uint32 {
 	return 1
 }
 
-// TestObjects checks which object a resource belongs to.
+// TestObjects checks which objects a resource belongs to.
 func TestObjects(t *testing.T) {
 	f := views()["http"]
 	view := f.view()
 	config := NewTranslator().Config(view)
 	for _, typeURL := range []string{clusterType, endpointType, listenerType, routeType} {
-		found := false
+		found, want := false, "Service bookstore/bookstore"
+		if typeURL == clusterType || typeURL == endpointType {
+			want += ", UpstreamTrafficSetting bookstore/bookstore"
+		}
 		for name := range config.table(typeURL).All() {
-			got := objects(view, typeURL, name)
-			if len(got) != 1 {
-				t.Errorf("%s %s belongs to %v", typeURL, name, got)
+			var got []string
+			for _, object := range objects(view, typeURL, name) {
+				got = append(got, object.String())
 			}
-			found = found || got[0].String() == "Service bookstore/bookstore"
+			if len(got) == 0 {
+				t.Errorf("%s %s belongs to nothing", typeURL, name)
+			}
+			found = found || strings.Join(got, ", ") == want
 		}
 		if !found {
-			t.Errorf("no %s belongs to the service", typeURL)
+			t.Errorf("no %s belongs to %s", typeURL, want)
 		}
 	}
 	if got := objects(view, listenerType, inboundListener); len(got) != 1 || got[0].String() != "Pod bookbuyer/bookbuyer-1" {

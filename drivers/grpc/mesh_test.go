@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 func freePort(t *testing.T) uint16 {
@@ -39,7 +40,7 @@ func share(name string, weight uint32) mesh.WeightedBackend {
 }
 
 func rule(path string, callers ...*mesh.Proxy) mesh.Access {
-	r := mesh.Permission{Name: "shop/rule", Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: path}}}}
+	r := mesh.Permission{Origin: drivertest.Origin("TrafficTarget", "shop/rule"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: path}}}}
 	for _, c := range callers {
 		r.Sources = append(r.Sources, c.Identity)
 	}

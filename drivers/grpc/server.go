@@ -88,7 +88,7 @@ func access(settings *mesh.Settings, port *mesh.InboundPort) map[string]*rbacv3.
 				}
 			}
 			if len(policy.Principals) > 0 && len(policy.Permissions) > 0 {
-				allowed[strconv.Itoa(i)+" "+rule.Name] = policy
+				allowed[strconv.Itoa(i)+" "+rule.Origin.Name()] = policy
 			}
 		}
 	}

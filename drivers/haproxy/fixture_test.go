@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 func identity(namespace, serviceAccount string) mesh.Identity {
@@ -24,7 +25,7 @@ var (
 func access(rules ...mesh.Permission) mesh.Access { return mesh.Access{Rules: rules} }
 
 func permission(name string, requests []mesh.HTTPMatch, sources ...mesh.Identity) mesh.Permission {
-	return mesh.Permission{Name: name, Sources: sources, Requests: requests}
+	return mesh.Permission{Origin: drivertest.Origin("TrafficTarget", name), Sources: sources, Requests: requests}
 }
 
 func ranges(texts ...string) []netip.Prefix {
@@ -128,10 +129,10 @@ func fixtures() map[string]*fixture {
 	g.inbound = f.inbound
 	g.inbound.TLS = mesh.Permissive
 	g.inbound.Ports = append([]mesh.InboundPort{{Port: 80, Protocol: mesh.HTTP, Access: anyone, Ingress: []mesh.Ingress{
-		{Name: "a/plain", Ranges: ranges("127.0.0.0/8", "fd00::/8"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/health"}}}},
-		{Name: "a/gateway", TLS: true, SNIHosts: []string{"books.example.com", "*.shop.example.com"}, Principals: []mesh.Identity{ops}, Requests: anyRequest},
-		{Name: "a/open", TLS: true, SkipClientCert: true, Ranges: ranges("127.0.0.1/32"), Requests: anyRequest},
-		{Name: "a/any", TLS: true, AnyPrincipal: true, Requests: anyRequest},
+		{Origin: drivertest.Origin("IngressBackend", "a/plain"), Ranges: ranges("127.0.0.0/8", "fd00::/8"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/health"}}}},
+		{Origin: drivertest.Origin("IngressBackend", "a/gateway"), TLS: true, SNIHosts: []string{"books.example.com", "*.shop.example.com"}, Principals: []mesh.Identity{ops}, Requests: anyRequest},
+		{Origin: drivertest.Origin("IngressBackend", "a/open"), TLS: true, SkipClientCert: true, Ranges: ranges("127.0.0.1/32"), Requests: anyRequest},
+		{Origin: drivertest.Origin("IngressBackend", "a/any"), TLS: true, AnyPrincipal: true, Requests: anyRequest},
 	}}}, g.inbound.Ports...)
 	out["permissive"] = g
 

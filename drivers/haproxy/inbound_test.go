@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // strict is a workload with rules and callers outside the mesh.
@@ -44,12 +45,12 @@ func strict(a *app) *fixture {
 func withIngress(a *app) *fixture {
 	f := strict(a)
 	f.inbound.Ports[1].Limits = mesh.RateLimits{}
-	f.inbound.Ports[0].Ingress = []mesh.Ingress{{Name: "bookstore/gateway", TLS: true, SNIHosts: []string{"books.example.com"}, AnyPrincipal: true, Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/gateway"}}}}}
+	f.inbound.Ports[0].Ingress = []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "bookstore/gateway"), TLS: true, SNIHosts: []string{"books.example.com"}, AnyPrincipal: true, Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/gateway"}}}}}
 	f.inbound.Ports[1].Ingress = []mesh.Ingress{
-		{Name: "bookstore/local", Ranges: ranges("127.0.0.0/8"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/health"}}}},
-		{Name: "bookstore/far", Ranges: ranges("192.0.2.0/24"), Requests: anything},
-		{Name: "bookstore/gateway", TLS: true, SNIHosts: []string{"books.example.com"}, Principals: []mesh.Identity{ops}, Requests: anything},
-		{Name: "bookstore/open", TLS: true, SkipClientCert: true, Ranges: ranges("127.0.0.1/32"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/open"}}}},
+		{Origin: drivertest.Origin("IngressBackend", "bookstore/local"), Ranges: ranges("127.0.0.0/8"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/health"}}}},
+		{Origin: drivertest.Origin("IngressBackend", "bookstore/far"), Ranges: ranges("192.0.2.0/24"), Requests: anything},
+		{Origin: drivertest.Origin("IngressBackend", "bookstore/gateway"), TLS: true, SNIHosts: []string{"books.example.com"}, Principals: []mesh.Identity{ops}, Requests: anything},
+		{Origin: drivertest.Origin("IngressBackend", "bookstore/open"), TLS: true, SkipClientCert: true, Ranges: ranges("127.0.0.1/32"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/open"}}}},
 	}
 	return f
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // switcher is an application that answers each connection's first request with 101, and
@@ -127,8 +128,8 @@ func TestUpgrades(t *testing.T) {
 		Access: access(permission("a/b", append(books, mesh.HTTPMatch{Methods: []string{"CONNECT"}}), buyer))}}
 	meshOnly, ca := runInbound(t, f)
 	f.inbound.Ports[0].Ingress = []mesh.Ingress{
-		{Name: "a/plain", Ranges: ranges("127.0.0.0/8"), Requests: books},
-		{Name: "a/tls", TLS: true, SkipClientCert: true, Ranges: ranges("127.0.0.0/8"), Requests: books},
+		{Origin: drivertest.Origin("IngressBackend", "a/plain"), Ranges: ranges("127.0.0.0/8"), Requests: books},
+		{Origin: drivertest.Origin("IngressBackend", "a/tls"), TLS: true, SkipClientCert: true, Ranges: ranges("127.0.0.0/8"), Requests: books},
 	}
 	open, openCA := runInbound(t, f)
 	for name, from := range map[string]struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/dop251/goja"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // TestDecideWithoutPipy compares the scripts' decisions with those of package mesh, like
@@ -172,7 +173,7 @@ func TestMeshTLSByServerName(t *testing.T) {
 		"no hosts": {nil, false, true}, "no hosts, without certificates": {nil, true, false},
 		"its name": {[]string{store.DNSName()}, false, false}, "all names": {[]string{"*.sa.cluster.local"}, false, false}, "others": {[]string{"a.example.com"}, false, false},
 	} {
-		rule := mesh.Ingress{Name: "ingress", TLS: true, SNIHosts: tt.hosts, SkipClientCert: tt.skip, Ranges: prefixes("10.0.0.0/8"), Requests: anyRequest}
+		rule := mesh.Ingress{Origin: drivertest.Origin("IngressBackend", "ingress"), TLS: true, SNIHosts: tt.hosts, SkipClientCert: tt.skip, Ranges: prefixes("10.0.0.0/8"), Requests: anyRequest}
 		in := mesh.Seal(&mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{{Port: 80, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{rule}}}})
 		arrival := map[string]any{"security": "mesh TLS", "serverName": store.DNSName(), "source": "10.1.2.3", "peer": buyer.String(), "request": map[string]any{"path": "/", "query": "", "headers": map[string]any{}}}
 		port := e.value(inbound(newCompiler(), in)).ToObject(e.vm).Get("ports").ToObject(e.vm).Get("80")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -116,7 +117,7 @@ func TestExpressionsThatAreReported(t *testing.T) {
 	small := []mesh.HTTPMatch{{Path: mesh.StringMatch{Regex: "/books/.*"}}}
 	view := inboundView(&mesh.Inbound{Ports: []mesh.InboundPort{{
 		Port: 8080, Protocol: mesh.HTTP, Access: rules(rule("shop/small", small, buyer), rule("shop/large", large, buyer)),
-		Ingress: []mesh.Ingress{{Name: "shop/door", Requests: large}},
+		Ingress: []mesh.Ingress{{Origin: drivertest.Origin("IngressBackend", "shop/door"), Requests: large}},
 	}}})
 	var got []string
 	for _, c := range newTranslator().leftOut(view) {

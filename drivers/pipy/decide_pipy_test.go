@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // arrivalInput is an arrival in the form of the scripts.
@@ -81,7 +82,7 @@ func (w generator) match() mesh.HTTPMatch {
 
 func (w generator) ingress() mesh.Ingress {
 	return mesh.Ingress{
-		Name: "ingress", TLS: w.IntN(2) == 0, SkipClientCert: w.IntN(2) == 0,
+		Origin: drivertest.Origin("IngressBackend", "ingress"), TLS: w.IntN(2) == 0, SkipClientCert: w.IntN(2) == 0,
 		SNIHosts:     pick(w, nil, []string{"a.example.com"}, []string{"*.example.com"}, []string{"B.example.com", "a.test"}, []string{"*.sa.cluster.local"}),
 		Ranges:       pick(w, nil, prefixes("10.0.0.0/8"), prefixes("10.1.0.0/16", "2001:db8::/32"), prefixes("0.0.0.0/0")),
 		AnyPrincipal: w.IntN(4) == 0, Principals: some(w, 2, w.identity), Requests: some(w, 2, w.match),
@@ -90,7 +91,7 @@ func (w generator) ingress() mesh.Ingress {
 
 func (w generator) access() mesh.Access {
 	return mesh.Access{Anyone: w.IntN(4) == 0, Audit: w.IntN(4) == 0, Rules: some(w, 3, func() mesh.Permission {
-		return mesh.Permission{Name: "rule", Sources: some(w, 2, w.identity), Requests: some(w, 2, w.match)}
+		return mesh.Permission{Origin: drivertest.Origin("TrafficTarget", "rule"), Sources: some(w, 2, w.identity), Requests: some(w, 2, w.match)}
 	})}
 }
 

@@ -31,7 +31,7 @@ func destination(x *compiler, d *mesh.Destination) destinationDocument {
 
 // route returns the route of a destination with the port.
 func route(x *compiler, r mesh.Route, port uint16) routeDocument {
-	out := routeDocument{Name: r.Name, Match: x.request(r.Match), Backends: r.Backends, Mirrors: r.Mirrors, Timeout: r.Timeout.Seconds()}
+	out := routeDocument{Name: r.Name(), Match: x.request(r.Match), Backends: r.Backends, Mirrors: r.Mirrors, Timeout: r.Timeout.Seconds()}
 	if retry := r.Retry; retry != nil {
 		out.Retry = &retryDocument{On: retry.On, Codes: retry.Codes, Attempts: retry.Attempts, PerTry: retry.PerTry.Seconds(), Backoff: retry.Backoff.Seconds()}
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // goldenViews are Views that use every part of the documents.
@@ -29,7 +30,7 @@ func goldenViews() map[string]*mesh.View {
 		mesh.TableOf(map[string]*mesh.Destination{
 			cart.String(): mesh.Seal(&mesh.Destination{Name: cart.String(), Service: cart, Addresses: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Port: 80, Protocol: mesh.GRPC,
 				Routes: []mesh.Route{
-					{Name: "shop/canary", Match: mesh.HTTPMatch{Path: mesh.StringMatch{Regex: "/v[12](/.*)?"}, Methods: []string{"GET"}, Headers: []mesh.KeyMatch{{Name: "x-canary", StringMatch: mesh.StringMatch{Present: true}}},
+					{Origin: drivertest.Origin("HTTPRoute", "shop/canary"), Match: mesh.HTTPMatch{Path: mesh.StringMatch{Regex: "/v[12](/.*)?"}, Methods: []string{"GET"}, Headers: []mesh.KeyMatch{{Name: "x-canary", StringMatch: mesh.StringMatch{Present: true}}},
 						Query: []mesh.KeyMatch{{Name: "q", StringMatch: mesh.StringMatch{Prefix: "a"}}}},
 						Backends: []mesh.WeightedBackend{{Backend: cart.String(), Weight: 90}, {Backend: next.String(), Weight: 10}}, Timeout: 1500 * time.Millisecond,
 						Retry: &mesh.Retry{On: []string{"5xx"}, Attempts: 3, PerTry: time.Second, Backoff: 25 * time.Millisecond}},

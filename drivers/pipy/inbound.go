@@ -59,16 +59,16 @@ func protocol(p mesh.Protocol) string {
 func (x *compiler) access(a mesh.Access) accessDocument {
 	out := accessDocument{Anyone: a.Anyone, Audit: a.Audit}
 	for _, rule := range a.Rules {
-		x.of(mesh.PartPermission, rule.Name)
-		out.Rules = append(out.Rules, ruleDocument{Name: rule.Name, Sources: each(rule.Sources, spiffeID), Requests: each(rule.Requests, x.request)})
+		x.of(mesh.PartPermission, rule.Origin.Name())
+		out.Rules = append(out.Rules, ruleDocument{Name: rule.Origin.Name(), Sources: each(rule.Sources, spiffeID), Requests: each(rule.Requests, x.request)})
 	}
 	return out
 }
 
 func (x *compiler) ingress(r mesh.Ingress) ingressDocument {
-	x.of(mesh.PartIngress, r.Name)
+	x.of(mesh.PartIngress, r.Origin.Name())
 	return ingressDocument{
-		Name: r.Name, TLS: r.TLS, SNIHosts: each(r.SNIHosts, strings.ToLower), SkipClientCert: r.SkipClientCert, Ranges: each(r.Ranges, cidr),
+		Name: r.Origin.Name(), TLS: r.TLS, SNIHosts: each(r.SNIHosts, strings.ToLower), SkipClientCert: r.SkipClientCert, Ranges: each(r.Ranges, cidr),
 		AnyPrincipal: r.AnyPrincipal, Principals: each(r.Principals, spiffeID), Requests: each(r.Requests, x.request),
 	}
 }

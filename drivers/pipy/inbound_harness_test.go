@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 const trustDomain = "cluster.local"
@@ -55,7 +56,7 @@ var (
 func rules(rules ...mesh.Permission) mesh.Access { return mesh.Access{Rules: rules} }
 
 func rule(name string, requests []mesh.HTTPMatch, sources ...mesh.Identity) mesh.Permission {
-	return mesh.Permission{Name: name, Sources: sources, Requests: requests}
+	return mesh.Permission{Origin: drivertest.Origin("TrafficTarget", name), Sources: sources, Requests: requests}
 }
 
 func prefixes(texts ...string) []netip.Prefix {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // strictInbound is a workload with rules.
@@ -39,10 +40,10 @@ func strictInbound() *mesh.Inbound {
 				Routes: []mesh.RouteLimit{{Path: "/slow", Limit: mesh.RequestLimit{TokenBucket: mesh.TokenBucket{Tokens: 1, Interval: time.Hour}}}},
 			}},
 			{Port: ingressPort, Protocol: mesh.HTTP, Access: anyone, Ingress: []mesh.Ingress{
-				{Name: "bookstore/local", Ranges: prefixes("198.18.0.0/16"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/health"}}}},
-				{Name: "bookstore/far", Ranges: prefixes("192.0.2.0/24"), Requests: anyRequest},
-				{Name: "bookstore/gateway", TLS: true, SNIHosts: []string{"books.example.com"}, Principals: []mesh.Identity{ops}, Requests: anyRequest},
-				{Name: "bookstore/open", TLS: true, SkipClientCert: true, Ranges: prefixes("198.18.0.1/32"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/open"}}}},
+				{Origin: drivertest.Origin("IngressBackend", "bookstore/local"), Ranges: prefixes("198.18.0.0/16"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/health"}}}},
+				{Origin: drivertest.Origin("IngressBackend", "bookstore/far"), Ranges: prefixes("192.0.2.0/24"), Requests: anyRequest},
+				{Origin: drivertest.Origin("IngressBackend", "bookstore/gateway"), TLS: true, SNIHosts: []string{"books.example.com"}, Principals: []mesh.Identity{ops}, Requests: anyRequest},
+				{Origin: drivertest.Origin("IngressBackend", "bookstore/open"), TLS: true, SkipClientCert: true, Ranges: prefixes("198.18.0.1/32"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/open"}}}},
 			}},
 			{Port: helloPort, Protocol: mesh.TCPServerFirst, Access: rules(rule("db/shop", anyRequest, buyer))},
 			{Port: tcpPort, Protocol: mesh.TCP, Access: rules(rule("db/shop", anyRequest, buyer))},

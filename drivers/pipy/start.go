@@ -29,23 +29,24 @@ func (Driver) Start(ctx context.Context) (health.Probes, error) {
 	})
 }
 
-// objects returns the user's object that a file was generated from: for the document of
-// a destination or a backend the Service, and for all others, which have many sources,
-// the proxy's own pod.
+// objects returns the user's objects that a file was generated from: for the document of a
+// destination or a backend its objects, and for all others, which have many sources, the proxy's
+// own pod.
 func objects(view *mesh.View, file string) []mesh.ObjectRef {
+	part := mesh.Part{}
 	switch {
 	case strings.HasPrefix(file, destinationsDir):
-		for part, d := range view.Outbound.Destinations.All() {
-			if documentName(destinationsDir, part) == file {
-				return []mesh.ObjectRef{delivery.ServiceObject(d.Service)}
+		for name := range view.Outbound.Destinations.All() {
+			if documentName(destinationsDir, name) == file {
+				part = mesh.Part{Kind: mesh.PartDestination, Name: name}
 			}
 		}
 	case strings.HasPrefix(file, backendsDir):
-		for part, b := range view.Outbound.Backends.All() {
-			if documentName(backendsDir, part) == file {
-				return []mesh.ObjectRef{delivery.ServiceObject(b.Service)}
+		for name := range view.Outbound.Backends.All() {
+			if documentName(backendsDir, name) == file {
+				part = mesh.Part{Kind: mesh.PartBackend, Name: name}
 			}
 		}
 	}
-	return []mesh.ObjectRef{delivery.PodObject(view.Proxy)}
+	return delivery.Objects(view, part)
 }

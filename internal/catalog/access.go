@@ -18,7 +18,7 @@ type grants struct {
 
 // grant is an AccessRule with its routes resolved.
 type grant struct {
-	Name    string                `json:"name"`
+	Name    mesh.Name             `json:"name"`
 	Sources []fact.ServiceAccount `json:"sources"`
 	HTTP    []mesh.HTTPMatch      `json:"http,omitempty"`
 	TCP     []fact.TCPMatch       `json:"tcp,omitempty"`
@@ -79,7 +79,7 @@ func (j *join) makeGrants(r *graph.Reader, account fact.ServiceAccount) *grants 
 
 // grant resolves the routes of a rule.
 func (j *join) grant(r *graph.Reader, rule *fact.AccessRule) grant {
-	g := grant{Name: rule.String(), Sources: rule.Sources}
+	g := grant{Name: rule.Name, Sources: rule.Sources}
 	for _, routes := range rule.Rules {
 		g.HTTP = append(g.HTTP, j.httpMatches(r, rule, routes)...)
 		g.ByPort = g.ByPort || routes.Kind == kindTCPRoute
@@ -129,7 +129,7 @@ func (j *join) access(r *graph.Reader, account fact.ServiceAccount, port uint16,
 		if len(requests) == 0 {
 			continue
 		}
-		p := mesh.Permission{Name: g.Name, Requests: requests}
+		p := mesh.Permission{Origin: originOf(kindTrafficTarget, g.Name, ""), Requests: requests}
 		for _, source := range g.Sources {
 			p.Sources = append(p.Sources, identityOf(settings, source))
 		}

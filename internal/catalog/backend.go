@@ -79,6 +79,9 @@ type policy struct {
 	mesh.Sealed
 	Upstream mesh.UpstreamPolicy `json:"upstream"`
 	Limits   mesh.RateLimits     `json:"limits,omitzero"`
+	// Origins are those of Upstream, and LimitOrigins those of Limits.
+	Origins      []mesh.Origin `json:"origins,omitempty"`
+	LimitOrigins []mesh.Origin `json:"limitOrigins,omitempty"`
 }
 
 func (j *join) policy(r *graph.Reader, service mesh.Name) *policy {
@@ -86,14 +89,22 @@ func (j *join) policy(r *graph.Reader, service mesh.Name) *policy {
 	if settings := j.upstreamsOf.Get(r, service); len(settings) > 0 {
 		setting, _ := j.upstreams.Get(r, settings[0].key)
 		p.Upstream, p.Limits = setting.Policy, setting.Limits
+		p.Origins = originsOfPolicy(setting)
+		if !isZeroLimits(p.Limits) {
+			p.LimitOrigins = []mesh.Origin{originOf(kindUpstreamTrafficSetting, setting.Name, "spec.rateLimit")}
+		}
 	}
 	p.Upstream.ConnectTimeout = cmp.Or(p.Upstream.ConnectTimeout, j.mustSettings(r).ConnectTimeout)
 	svc, _ := j.services.Get(r, service)
 	if svc != nil {
-		p.Upstream.LoadBalancing.PreferZone = p.Upstream.LoadBalancing.PreferZone || svc.PreferZone
+		if svc.PreferZone {
+			p.Upstream.LoadBalancing.PreferZone = true
+			p.Origins = append(p.Origins, originOf(kindService, service, fieldTrafficDistribution))
+		}
 		if svc.StickyClients && p.Upstream.LoadBalancing.Policy == "" {
 			p.Upstream.LoadBalancing.Policy = mesh.RingHash
 			p.Upstream.LoadBalancing.HashOn = []mesh.HashOn{{SourceIP: true}}
+			p.Origins = append(p.Origins, originOf(kindService, service, fieldSessionAffinity))
 		}
 	}
 	return mesh.Seal(p)
@@ -114,9 +125,10 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 	}
 	settings := j.mustSettings(r)
 	made := &backends{}
+	policy := j.policies.Get(r, port.Name)
 	base := mesh.Backend{
-		Service: port, Protocol: spec.Protocol,
-		Policy: j.policies.Get(r, port.Name).Upstream, HealthChecks: settings.HealthChecks,
+		Service: port, Protocol: spec.Protocol, Origins: append([]mesh.Origin{originOf(kindService, port.Name, "")}, policy.Origins...),
+		Policy: policy.Upstream, HealthChecks: settings.HealthChecks,
 	}
 	if svc.ExternalName != "" {
 		if _, ok := j.aliasTarget(r, svc); ok {

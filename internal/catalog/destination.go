@@ -48,20 +48,25 @@ func (j *join) makeDestinations(r *graph.Reader, of audience) *destinations {
 	}
 	made := &destinations{uses: []mesh.ServicePort{port}}
 	d := &mesh.Destination{
-		Name: port.String(), Service: port, Addresses: addresses, Port: port.Port, Protocol: spec.Protocol,
+		Name: port.String(), Service: port, Origins: j.originsOfDestination(r, port.Name),
+		Addresses: addresses, Port: port.Port, Protocol: spec.Protocol,
 	}
 	if spec.Protocol.IsHTTP() {
 		d.Routes = j.routeRequests(r, svc, spec, of.namespace, made)
 	} else if !j.routeConnections(r, svc, spec, of.namespace, made, d) {
 		d.Backends = []mesh.WeightedBackend{{Backend: port.String(), Weight: 1}}
 		for _, split := range j.splitsInForce(r, svc, spec.Protocol) {
-			d.Backends = j.shares(r, split, port, made)
+			d.Backends, d.Origins = j.shares(r, split, port, made), append(d.Origins, originOf(kindTrafficSplit, split.Name, "spec.backends"))
 		}
 	}
 	slices.SortFunc(made.uses, mesh.ServicePort.Compare)
 	made.uses = slices.Compact(made.uses)
 	for _, used := range made.uses {
-		d.HashOn = appendHash(d.HashOn, j.policies.Get(r, used.Name).Upstream.LoadBalancing)
+		policy := j.policies.Get(r, used.Name)
+		before := len(d.HashOn)
+		if d.HashOn = appendHash(d.HashOn, policy.Upstream.LoadBalancing); len(d.HashOn) > before {
+			d.Origins = withOrigin(d.Origins, originsAt(policy.Origins, fieldLoadBalancing, fieldSessionAffinity)...)
+		}
 	}
 	made.list = []*mesh.Destination{mesh.Seal(d)}
 	return made.done()
@@ -79,7 +84,7 @@ func (j *join) routeRequests(r *graph.Reader, svc *fact.Service, spec fact.PortS
 	rest := mesh.Route{Backends: []mesh.WeightedBackend{{Backend: port.String(), Weight: 1}}, Timeout: timeout}
 	var routes []mesh.Route
 	for _, split := range j.splitsInForce(r, svc, spec.Protocol) {
-		route := mesh.Route{Name: split.String(), Timeout: timeout, Backends: j.shares(r, split, port, made)}
+		route := mesh.Route{Origin: originOf(kindTrafficSplit, split.Name, "spec.backends"), Timeout: timeout, Backends: j.shares(r, split, port, made)}
 		if len(split.Matches) == 0 {
 			rest = route
 			continue
@@ -95,7 +100,8 @@ func (j *join) routeRequests(r *graph.Reader, svc *fact.Service, spec fact.PortS
 // headless makes a Destination for each endpoint, at its own address.
 func (j *join) headless(r *graph.Reader, port mesh.ServicePort, spec fact.PortSpec) *destinations {
 	made := &destinations{uses: []mesh.ServicePort{port}}
-	policy := j.policies.Get(r, port.Name).Upstream
+	policy := j.policies.Get(r, port.Name)
+	origins := append(j.originsOfDestination(r, port.Name), originsAt(policy.Origins, fieldLoadBalancing, fieldSessionAffinity)...)
 	for _, b := range j.backends.Get(r, port).list {
 		e := b.Endpoints[0]
 		addresses := j.workloadAddresses(r, workloadOf(e), e.Addresses, e.Port)
@@ -103,12 +109,12 @@ func (j *join) headless(r *graph.Reader, port mesh.ServicePort, spec fact.PortSp
 			continue
 		}
 		d := &mesh.Destination{
-			Name: b.Name, Service: port, Addresses: addresses, Port: e.Port, Protocol: spec.Protocol,
-			HashOn: appendHash(nil, policy.LoadBalancing),
+			Name: b.Name, Service: port, Origins: origins, Addresses: addresses, Port: e.Port, Protocol: spec.Protocol,
+			HashOn: appendHash(nil, policy.Upstream.LoadBalancing),
 		}
 		to := []mesh.WeightedBackend{{Backend: b.Name, Weight: 1}}
 		if spec.Protocol.IsHTTP() {
-			d.Routes = []mesh.Route{{Backends: to, Timeout: policy.RequestTimeout}}
+			d.Routes = []mesh.Route{{Backends: to, Timeout: policy.Upstream.RequestTimeout}}
 		} else {
 			d.Backends = to
 		}

@@ -65,15 +65,16 @@ func (j *join) addEgress(r *graph.Reader, p *mesh.EgressRoutes, rule *fact.Egres
 	switch {
 	case p.Protocol == mesh.EgressTCP && len(rule.Ranges) == 0:
 		// No ranges mean any address, even if another rule has ranges.
-		addRanges(p, anywhere)
+		addRanges(p, rule, anywhere)
 	case p.Protocol == mesh.EgressTCP, len(rule.Hosts) == 0 && len(rule.Groups) == 0:
-		addRanges(p, rule.Ranges)
+		addRanges(p, rule, rule.Ranges)
 	default:
 		j.addHosts(r, p, rule)
 	}
 }
 
-func addRanges(p *mesh.EgressRoutes, ranges []netip.Prefix) {
+func addRanges(p *mesh.EgressRoutes, rule *fact.EgressRule, ranges []netip.Prefix) {
+	p.Origins = withOrigin(p.Origins, originOf(kindEgress, rule.Name, "spec.ipAddresses"))
 	p.Ranges = sortedRanges(slices.Concat(p.Ranges, ranges))
 }
 
@@ -98,7 +99,8 @@ func (j *join) addHosts(r *graph.Reader, p *mesh.EgressRoutes, rule *fact.Egress
 	}
 	for _, host := range rule.Hosts {
 		host = strings.ToLower(host)
-		to := mesh.EgressHost{Host: host, Policy: j.egressPolicy(r, rule, host)}
+		policy, origins := j.egressPolicy(r, rule, host)
+		to := mesh.EgressHost{Host: host, Policy: policy, Origins: append([]mesh.Origin{originOf(kindEgress, rule.Name, "")}, origins...)}
 		if len(rule.Ranges) > 0 {
 			to.Within = []mesh.EgressWithin{{Ranges: sortedRanges(rule.Ranges), Matches: matches}}
 		} else {
@@ -122,6 +124,7 @@ var anywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustPars
 func (j *join) addHost(p *mesh.EgressRoutes, host mesh.EgressHost) {
 	i, found := slices.BinarySearchFunc(p.Hosts, host.Host, func(h mesh.EgressHost, name string) int { return strings.Compare(h.Host, name) })
 	if found {
+		p.Hosts[i].Origins = withOrigin(slices.Clip(p.Hosts[i].Origins), host.Origins...)
 		p.Hosts[i].Matches = slices.Concat(p.Hosts[i].Matches, host.Matches)
 		p.Hosts[i].Within = slices.Concat(p.Hosts[i].Within, host.Within)
 		return
@@ -129,15 +132,15 @@ func (j *join) addHost(p *mesh.EgressRoutes, host mesh.EgressHost) {
 	p.Hosts = slices.Insert(p.Hosts, i, host)
 }
 
-// egressPolicy returns the rule's policy for calls to a host.
-func (j *join) egressPolicy(r *graph.Reader, rule *fact.EgressRule, host string) mesh.UpstreamPolicy {
+// egressPolicy returns the rule's policy for calls to a host, and its origins.
+func (j *join) egressPolicy(r *graph.Reader, rule *fact.EgressRule, host string) (mesh.UpstreamPolicy, []mesh.Origin) {
 	for _, name := range rule.Settings {
 		setting, _ := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name})
 		if setting != nil && strings.EqualFold(setting.Host, host) {
-			return setting.Policy
+			return setting.Policy, originsOfPolicy(setting)
 		}
 	}
-	return mesh.UpstreamPolicy{}
+	return mesh.UpstreamPolicy{}, nil
 }
 
 // dnsNames returns the service's names that resolve in any namespace. The cluster domain

@@ -198,8 +198,8 @@ func outboundText(o *mesh.Outbound) string {
 		lines = append(lines, line)
 		for _, route := range d.Routes {
 			line := "  " + matchText(route.Match) + " -> " + sharesText(route.Backends)
-			if route.Name != "" {
-				line += " by " + route.Name
+			if route.Name() != "" {
+				line += " by " + route.Name()
 			}
 			if route.Timeout != 0 {
 				line += " timeout " + route.Timeout.String()
@@ -286,7 +286,7 @@ func inboundText(in *mesh.Inbound) string {
 		}
 		lines = append(lines, line)
 		for _, i := range p.Ingress {
-			line := fmt.Sprintf("  ingress %s %v", i.Name, i.Ranges)
+			line := fmt.Sprintf("  ingress %s %v", i.Origin.Name(), i.Ranges)
 			if i.TLS {
 				line += fmt.Sprintf(" TLS%v", i.SNIHosts)
 			}
@@ -308,7 +308,7 @@ func accessText(a mesh.Access) string {
 		list = append(list, "anyone")
 	}
 	for _, rule := range a.Rules {
-		list = append(list, fmt.Sprintf("%s(%s: %s)", rule.Name, identitiesText(rule.Sources), matchesText(rule.Requests)))
+		list = append(list, fmt.Sprintf("%s(%s: %s)", rule.Origin.Name(), identitiesText(rule.Sources), matchesText(rule.Requests)))
 	}
 	return cmp.Or(strings.Join(list, " "), "nobody")
 }

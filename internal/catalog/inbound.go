@@ -111,9 +111,8 @@ func (j *join) makeInbound(r *graph.Reader, key inboundKey) *mesh.Inbound {
 		}
 		p := &made.Ports[last]
 		p.Services = append(p.Services, t.service)
-		limits := j.policies.Get(r, t.service.Name).Limits
-		if isZeroLimits(p.Limits) {
-			p.Limits = limits
+		if policy := j.policies.Get(r, t.service.Name); isZeroLimits(p.Limits) {
+			p.Limits, p.Origins = policy.Limits, policy.LimitOrigins
 		}
 		p.Ingress = append(p.Ingress, j.ingressOf(r, t)...)
 	}
@@ -170,7 +169,7 @@ func (j *join) ingressOf(r *graph.Reader, t target) []mesh.Ingress {
 		if len(rule.Groups) > 0 {
 			requests = j.matchesOf(r, rule.Namespace, rule.Groups)
 		}
-		in := mesh.Ingress{Name: rule.String(), Requests: requests}
+		in := mesh.Ingress{Origin: originOf(kindIngressBackend, rule.Name, ""), Requests: requests}
 		for _, source := range rule.Sources {
 			switch {
 			case source.Principal == "*":

@@ -147,10 +147,11 @@ func (j *join) direct(r *graph.Reader, key mesh.Name) offer {
 		}
 		name := directName(key, port.Port)
 		at := mesh.ServicePort{Name: w.Name, Port: port.Port}
-		b := mesh.Seal(&mesh.Backend{Name: name, Service: at, Protocol: port.Protocol, Endpoints: []mesh.Endpoint{{
+		origins := []mesh.Origin{originOf(kindPod, key, "")}
+		b := mesh.Seal(&mesh.Backend{Name: name, Service: at, Protocol: port.Protocol, Origins: origins, Endpoints: []mesh.Endpoint{{
 			Addresses: addresses, Port: port.Port, ServerName: p.serverName, Workload: key.String(), Zone: w.Zone,
 		}}})
-		d := &mesh.Destination{Name: name, Service: at, Addresses: addresses, Port: port.Port, Protocol: port.Protocol}
+		d := &mesh.Destination{Name: name, Service: at, Origins: origins, Addresses: addresses, Port: port.Port, Protocol: port.Protocol}
 		to := []mesh.WeightedBackend{{Backend: name, Weight: 1}}
 		if port.Protocol.IsHTTP() {
 			d.Routes = []mesh.Route{{Backends: to}}
@@ -242,7 +243,7 @@ func (j *join) retry(r *graph.Reader, key mesh.Name, out *graph.Output) {
 			}
 			of := j.audienceIn(r, mesh.ServicePort{Name: name, Port: spec.Port}, rule.Source.Namespace)
 			for _, d := range j.destinations.Get(r, of).list {
-				graph.Put(out, j.retried.Of(rule.Source), d.Name, withRetry(d, rule.Retry))
+				graph.Put(out, j.retried.Of(rule.Source), d.Name, withRetry(d, rule))
 			}
 		}
 	}
@@ -259,9 +260,10 @@ func (j *join) retryFor(r *graph.Reader, source fact.ServiceAccount, service mes
 	return nil
 }
 
-// withRetry returns the destination with the retry for its routes that have none.
-func withRetry(d *mesh.Destination, retry mesh.Retry) *mesh.Destination {
-	retried := *d
+// withRetry returns the destination with the rule's retry for its routes that have none.
+func withRetry(d *mesh.Destination, rule *fact.RetryRule) *mesh.Destination {
+	retried, retry := *d, rule.Retry
+	retry.Origin = originOf(kindRetry, rule.Name, "spec.retryPolicy")
 	retried.Routes = slices.Clone(d.Routes)
 	for i := range retried.Routes {
 		if retried.Routes[i].Retry == nil {

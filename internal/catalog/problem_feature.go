@@ -152,10 +152,10 @@ func (j *join) checkServiceFeatures(r *graph.Reader, svc *fact.Service, f *fault
 			j.reportLacking(f, "spec.ipFamilies", callers, mesh.FeatureIPv6)
 		}
 		if svc.StickyClients && j.balancingOf(r, svc).Policy == "" {
-			j.reportLacking(f, "spec.sessionAffinity", callers, mesh.FeatureConsistentHash)
+			j.reportLacking(f, fieldSessionAffinity, callers, mesh.FeatureConsistentHash)
 		}
 		if svc.PreferZone {
-			j.reportLacking(f, "spec.trafficDistribution", callers, mesh.FeatureZonePreference)
+			j.reportLacking(f, fieldTrafficDistribution, callers, mesh.FeatureZonePreference)
 		}
 	}
 }
@@ -248,16 +248,16 @@ func (j *join) askLimits(r *graph.Reader, setting *fact.UpstreamSetting, svc *fa
 
 // policyFields are what asks for the features of an UpstreamPolicy.
 var policyFields = map[mesh.Feature]string{
-	mesh.FeatureTimeouts:              "spec.timeouts.request",
+	mesh.FeatureTimeouts:              fieldRequestTimeout,
 	mesh.FeatureConnectTimeouts:       "spec.connectionSettings.tcp.connectTimeout",
 	mesh.FeatureIdleTimeouts:          "spec.timeouts.idle",
 	mesh.FeatureConnectionLimits:      "spec.connectionSettings.tcp.maxConnections",
 	mesh.FeatureRequestLimits:         "spec.connectionSettings.http",
 	mesh.FeatureRequestsPerConnection: "spec.connectionSettings.http.maxRequestsPerConnection",
 	mesh.FeatureOutlierEjection:       "spec.outlierDetection",
-	mesh.FeatureLeastRequest:          "spec.loadBalancing.policy",
-	mesh.FeatureRandomEndpoint:        "spec.loadBalancing.policy",
-	mesh.FeatureConsistentHash:        "spec.loadBalancing.policy",
+	mesh.FeatureLeastRequest:          fieldLoadBalancing,
+	mesh.FeatureRandomEndpoint:        fieldLoadBalancing,
+	mesh.FeatureConsistentHash:        fieldLoadBalancing,
 	mesh.FeatureZonePreference:        "spec.loadBalancing.zoneAware",
 }
 
@@ -422,7 +422,7 @@ func (j *join) routed(r *graph.Reader, route *fact.Route, svc *fact.Service, por
 func (j *join) checkServerNames(r *graph.Reader, route *fact.Route, port mesh.ServicePort, f *fault) {
 	for _, of := range j.audiences(r, port) {
 		for _, d := range j.destinations.Get(r, of).list {
-			if slices.ContainsFunc(d.Servers, func(s mesh.ServerRoute) bool { return s.Name == route.String() }) {
+			if slices.ContainsFunc(d.Servers, func(s mesh.ServerRoute) bool { return s.Origin.Name() == route.String() }) {
 				j.reportLacking(f, "spec.hostnames", j.limitedIn(r, of), mesh.FeatureServerNames)
 			}
 		}
@@ -476,7 +476,7 @@ func (j *join) checkIngressFeatures(r *graph.Reader, rule *fact.IngressRule, f *
 		// port it does not target.
 		var made mesh.Ingress
 		of := j.servers(r, name, func(p mesh.InboundPort) bool {
-			k := slices.IndexFunc(p.Ingress, func(in mesh.Ingress) bool { return in.Name == rule.String() && in.TLS == backend.TLS })
+			k := slices.IndexFunc(p.Ingress, func(in mesh.Ingress) bool { return in.Origin.Name() == rule.String() && in.TLS == backend.TLS })
 			if k >= 0 && p.Port == backend.Port {
 				made = p.Ingress[k]
 				return true

@@ -170,10 +170,8 @@ func (j *join) gatewayRoutes(r *graph.Reader, svc *fact.Service, spec fact.PortS
 }
 
 func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, rule *fact.RouteRule, made *destinations) mesh.Route {
-	out := mesh.Route{Name: route.String(), Timeout: j.policies.Get(r, svc.Name).Upstream.RequestTimeout}
-	if rule.Name != "" {
-		out.Name += "/" + rule.Name
-	}
+	origin := originOfRoute(route, fmt.Sprintf("spec.rules[%d]", rule.Index))
+	out := mesh.Route{Origin: origin, Rule: rule.Name, Timeout: j.policies.Get(r, svc.Name).Upstream.RequestTimeout}
 	if rule.Timeout != nil {
 		out.Timeout = *rule.Timeout
 	}
@@ -185,7 +183,12 @@ func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, ru
 		out.Redirect, out.CORS, out.Timeout = rule.Redirect, rule.CORS, 0
 		return out
 	}
-	out.Rewrite, out.CORS, out.Retry = rule.Rewrite, rule.CORS, rule.Retry
+	out.Rewrite, out.CORS = rule.Rewrite, rule.CORS
+	if rule.Retry != nil {
+		retry := *rule.Retry
+		retry.Origin = originOfRoute(route, origin.Field+".retry")
+		out.Retry = &retry
+	}
 	out.Session = sessionFor(route, rule, mesh.StringMatch{})
 	for _, m := range rule.Mirrors {
 		if port, why := j.routeBackend(r, route, svc.Name, m.RouteBackend); why == nil {
@@ -235,12 +238,12 @@ func (j *join) routeConnections(r *graph.Reader, svc *fact.Service, spec fact.Po
 			shares = j.routeShares(r, svc, route, &route.Rules[0], made)
 		}
 		if route.Kind == fact.TCPRoute {
-			d.Backends = shares
+			d.Backends, d.Origins = shares, append(d.Origins, originOfRoute(route, "spec.rules[0]"))
 			break
 		}
 		for _, host := range route.Hosts {
 			if !slices.ContainsFunc(d.Servers, func(s mesh.ServerRoute) bool { return s.Host == host }) {
-				d.Servers = append(d.Servers, mesh.ServerRoute{Name: route.String(), Host: host, Backends: shares})
+				d.Servers = append(d.Servers, mesh.ServerRoute{Origin: originOfRoute(route, "spec.hostnames"), Host: host, Backends: shares})
 			}
 		}
 	}

@@ -112,7 +112,11 @@ func destinations(t *testing.T, facts []fact.Fact) map[string]mesh.Destination {
 		for name, d := range view.Outbound.Destinations.All() {
 			one := mesh.Destination{Protocol: d.Protocol, Backends: d.Backends}
 			for _, route := range d.Routes {
-				route.Name = ""
+				route.Origin, route.Rule = mesh.Origin{}, ""
+				if route.Retry != nil {
+					retry := *route.Retry
+					retry.Origin, route.Retry = mesh.Origin{}, &retry
+				}
 				for _, method := range append(route.Match.Methods, "")[:max(len(route.Match.Methods), 1)] {
 					each := route
 					if each.Match.Methods = nil; method != "" {

@@ -159,46 +159,28 @@ func splitsOf(d *mesh.Destination, backends mesh.Table[*mesh.Backend]) []MeshSpl
 		}
 	}
 	for _, route := range d.Routes {
-		add(route.Name, route.Backends)
+		add(route.Name(), route.Backends)
 	}
-	for _, route := range d.Servers {
-		add(route.Name, route.Backends)
+	for _, server := range d.Servers {
+		add(server.Origin.Name(), server.Backends)
 	}
 	add("", d.Backends)
 	return list
 }
 
-// policiesOf returns the policies whose names are in a View.
+// policiesOf returns the policies that a View was made of.
 func (s Sources) policiesOf(view *mesh.View) []mesh.ObjectRef {
-	names := make(map[string]bool)
-	for _, port := range view.Inbound.Ports {
-		addRules(names, port.Access)
-		for _, ingress := range port.Ingress {
-			names[ingress.Name] = true
-		}
-	}
-	addRules(names, view.Inbound.Others)
-	for _, d := range view.Outbound.Destinations.All() {
-		for _, route := range d.Routes {
-			names[route.Name] = true
-		}
-		for _, route := range d.Servers {
-			names[route.Name] = true
-		}
+	used := make(map[string]bool)
+	for _, object := range mesh.ObjectsOf(view.AllOrigins()) {
+		used[object.String()] = true
 	}
 	list := []mesh.ObjectRef{}
 	for _, policy := range s.Catalog.Facts(source.Policies()...) {
-		if names[policy.Object.Namespace+"/"+policy.Object.Name] {
+		if used[policy.Object.String()] {
 			list = append(list, policy.Object)
 		}
 	}
 	return list
-}
-
-func addRules(names map[string]bool, access mesh.Access) {
-	for _, rule := range access.Rules {
-		names[rule.Name] = true
-	}
 }
 
 // Answer returns the answer of a page to a path with a query, for callers in the same process.

@@ -38,7 +38,7 @@ func (x *inquiry) findCaller(from mesh.Name) (caller, bool) {
 	if workload, ok := x.snapshot.Workloads.Get(from.String()); ok {
 		c := caller{workload: workload, view: x.viewOf(workload)}
 		x.say("caller", "pod "+from.String()+" "+c.describe())
-		x.involve(from.String())
+		x.involveName("Pod", from)
 		return c, true
 	}
 	var with, without []caller
@@ -73,7 +73,7 @@ func (x *inquiry) findCaller(from mesh.Name) (caller, bool) {
 		one = fmt.Sprintf("one of %d running", len(all))
 	}
 	x.say("caller", fmt.Sprintf("pod %s, %s as service account %s, %s", c.workload.Name, one, from, c.describe()))
-	x.involve(c.workload.Name.String())
+	x.involveName("Pod", c.workload.Name)
 	return c, true
 }
 

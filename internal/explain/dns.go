@@ -107,7 +107,7 @@ const maxAliases = 8
 // callAlias calls an ExternalName service, which refers to a service or pod of the
 // cluster, or to a host outside.
 func (x *inquiry) callAlias(c caller, service *fact.Service, to Target) {
-	x.involve(service.String())
+	x.involveName("Service", service.Name)
 	x.namespaces = append(x.namespaces, service.Namespace)
 	x.host(&x.request, service.Name.Name+"."+service.Namespace)
 	spec, ok := portOf(service, to.Port)

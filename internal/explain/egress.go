@@ -43,16 +43,17 @@ func (x *inquiry) mayLeave(c caller, d mesh.Departure, what string) bool {
 	switch decision.Reason {
 	case mesh.AllowedByRule:
 		text = "an Egress allows " + account(c.view.Proxy.Identity) + " to call " + what
-		if decision.Rule != "" {
-			text += ", by " + decision.Rule
+		if decision.Outside != "" {
+			text += ", by " + decision.Outside
 		}
 	case mesh.EgressOpen:
 		text = "no Egress matches " + what + ", and the mesh allows all other egress"
 	case mesh.RequestRefused:
-		text = "the Egress for " + decision.Rule + " does not allow this request to " + what
+		text = "the Egress for " + decision.Outside + " does not allow this request to " + what
 	default:
 		text = "no Egress allows " + account(c.view.Proxy.Identity) + " to call " + what + ", and egress is off in the mesh: the connection is closed"
 	}
+	x.involve(mesh.ObjectsOf(originsOfEgress(c.view.Egress, d, decision))...)
 	details := x.nearEgress(c.view.Egress, d)
 	switch {
 	case decision.Allowed:
@@ -68,6 +69,21 @@ func (x *inquiry) mayLeave(c caller, d mesh.Departure, what string) bool {
 	}
 	x.say("egress", text, details...)
 	return true
+}
+
+// originsOfEgress returns the origins of what decides: the host by which the request is allowed
+// or refused, or the ranges of the port.
+func originsOfEgress(e *mesh.Egress, d mesh.Departure, decision mesh.Decision) []mesh.Origin {
+	if decision.Reason != mesh.AllowedByRule && decision.Reason != mesh.RequestRefused {
+		return nil
+	}
+	i := slices.IndexFunc(e.Ports, func(p mesh.EgressRoutes) bool { return p.Port == d.To.Port() })
+	for _, host := range e.Ports[i].Hosts {
+		if host.Host == decision.Outside {
+			return host.Origins
+		}
+	}
+	return e.Ports[i].Origins
 }
 
 // decideEgress returns the decision of the caller's sidecar. If the address is unknown,

@@ -93,8 +93,8 @@ type inquiry struct {
 	err      error
 	answer   *Explanation
 	verdicts []Verdict
-	// involved are the objects on the path of the request, by namespace/name. Namespaces
-	// are those whose rules might have allowed it.
+	// involved are the objects on the path of the request, as "Kind namespace/name".
+	// Namespaces are those whose rules might have allowed it.
 	involved   map[string]bool
 	namespaces []string
 	// aliases counts the ExternalName services on the path.
@@ -128,10 +128,16 @@ func (x *inquiry) refuse(v Verdict, reason, topic, text string, details ...strin
 	x.answer.Steps[len(x.answer.Steps)-1].Reason = reason
 }
 
-func (x *inquiry) involve(names ...string) {
-	for _, name := range names {
-		x.involved[name] = true
+// involve adds objects to those on the path of the request.
+func (x *inquiry) involve(objects ...mesh.ObjectRef) {
+	for _, object := range objects {
+		x.involved[object.String()] = true
 	}
+}
+
+// involveName adds an object that the question or the path names.
+func (x *inquiry) involveName(kind string, name mesh.Name) {
+	x.involve(mesh.ObjectRef{Kind: kind, Namespace: name.Namespace, Name: name.Name})
 }
 
 func (x *inquiry) verdict() Verdict {
@@ -150,7 +156,7 @@ func (x *inquiry) findProblems(policies []string) {
 	for _, key := range x.snapshot.Problems.Names() {
 		problems, _ := x.snapshot.Problems.Get(key)
 		object := problems.Object
-		concerned := x.involved[object.Namespace+"/"+object.Name] ||
+		concerned := x.involved[object.String()] ||
 			x.answer.Verdict != Allowed && slices.Contains(x.namespaces, object.Namespace) && slices.Contains(policies, object.Kind)
 		if concerned {
 			x.answer.Problems = append(x.answer.Problems, problems.List...)

@@ -84,7 +84,9 @@ func (x *inquiry) connect(calls []arrival) {
 		default:
 			who = append(who, fmt.Sprintf("%s (port %d)", call.workload, call.port))
 		}
-		x.involve(call.workload)
+		if namespace, name, isPod := strings.Cut(call.workload, "/"); isPod {
+			x.involveName("Pod", mesh.Name{Namespace: namespace, Name: name})
+		}
 	}
 	how := "in plaintext"
 	if a.security == mesh.MeshTLS {
@@ -122,7 +124,7 @@ func (x *inquiry) decide(view *mesh.View, a mesh.Arrival) {
 		at = fmt.Sprintf("port %d (%s, not in any service)", a.Port, port.Protocol)
 	}
 	if decision.Allowed {
-		x.involve(decision.Rule)
+		x.involve(decision.Origin.Object)
 		x.describeLimits(port)
 		x.describeAudit(view, a)
 		x.end(Allowed, "access", "allowed on "+at+": "+x.whyAllowed(view, port, a, decision))
@@ -152,7 +154,7 @@ func (x *inquiry) describeAudit(view *mesh.View, a mesh.Arrival) {
 	}
 	port, _ := view.Inbound.PortOf(a.Port)
 	if decision.Allowed {
-		x.involve(decision.Rule)
+		x.involve(decision.Origin.Object)
 		x.say("audit", "policies are only audited here; enforced, they would allow it: "+x.whyAllowed(view, port, a, decision))
 		return
 	}
@@ -170,12 +172,12 @@ func someRequests(port mesh.InboundPort, a mesh.Arrival) []string {
 	var some []string
 	for _, rule := range port.Access.Rules {
 		if a.Security == mesh.MeshTLS && rule.Names(a.Peer) && len(rule.Requests) > 0 {
-			some = append(some, fmt.Sprintf("TrafficTarget %s allows %s to send %s", rule.Name, account(a.Peer), describeMatches(rule.Requests)))
+			some = append(some, fmt.Sprintf("%s allows %s to send %s", rule.Origin.Object, account(a.Peer), describeMatches(rule.Requests)))
 		}
 	}
 	for _, rule := range port.Ingress {
 		if rule.Admits(a) && len(rule.Requests) > 0 {
-			some = append(some, fmt.Sprintf("IngressBackend %s allows the caller to send %s", rule.Name, describeMatches(rule.Requests)))
+			some = append(some, fmt.Sprintf("%s allows the caller to send %s", rule.Origin.Object, describeMatches(rule.Requests)))
 		}
 	}
 	return some
@@ -190,20 +192,20 @@ func (x *inquiry) whyAllowed(view *mesh.View, port mesh.InboundPort, a mesh.Arri
 	case d.Reason == mesh.AllowedByMode:
 		return "the inbound TLS mode is Permissive, and everyone is allowed"
 	case d.Reason == mesh.AllowedByIngress:
-		return fmt.Sprintf("IngressBackend %s allows %s", d.Rule, a.Source)
+		return fmt.Sprintf("%s allows %s", d.Origin.Object, a.Source)
 	}
 	if !port.Protocol.IsHTTP() {
-		return fmt.Sprintf("TrafficTarget %s allows %s to connect", d.Rule, account(a.Peer))
+		return fmt.Sprintf("%s allows %s to connect", d.Origin.Object, account(a.Peer))
 	}
 	what := "it"
 	for _, rule := range port.Access.Rules {
 		for _, m := range rule.Requests {
-			if what == "it" && rule.Name == d.Rule && m.Permits(a.Request) {
+			if what == "it" && rule.Origin == d.Origin && m.Permits(a.Request) {
 				what = describeMatch(m)
 			}
 		}
 	}
-	return fmt.Sprintf("TrafficTarget %s allows %s to send %s", d.Rule, account(a.Peer), what)
+	return fmt.Sprintf("%s allows %s to send %s", d.Origin.Object, account(a.Peer), what)
 }
 
 // reasonOf returns the reason of a denial in access logs and metrics.
@@ -250,24 +252,24 @@ func (x *inquiry) whyNot(view *mesh.View, number uint16, a mesh.Arrival) []strin
 		if a.Security == mesh.MeshTLS && !rule.Admits(a) {
 			continue
 		}
-		x.involve(rule.Name)
+		x.involve(rule.Origin.Object)
 		reason := "does not allow " + a.Source.String() + " with " + string(a.Security)
 		if rule.Admits(a) {
 			reason = "allows the caller only " + lack(rule.Requests, a.Request, mesh.HTTPMatch.Refusal)
 		}
-		reasons = append(reasons, "IngressBackend "+rule.Name+" "+reason)
+		reasons = append(reasons, rule.Origin.Object.String()+" "+reason)
 	}
 	if a.Peer.Validate() != nil {
 		return reasons
 	}
 	var wrongRequest, wrongSource, wrongBoth []string
 	for _, rule := range port.Access.Rules {
-		x.involve(rule.Name)
+		x.involve(rule.Origin.Object)
 		sources := make([]string, len(rule.Sources))
 		for i, source := range rule.Sources {
 			sources[i] = account(source)
 		}
-		name, lacks := "TrafficTarget "+rule.Name, lack(rule.Requests, a.Request, mesh.HTTPMatch.Refusal)
+		name, lacks := rule.Origin.Object.String(), lack(rule.Requests, a.Request, mesh.HTTPMatch.Refusal)
 		switch {
 		case rule.Names(a.Peer) && lacks != "":
 			wrongRequest = append(wrongRequest, fmt.Sprintf("%s allows %s only %s", name, account(a.Peer), lacks))

@@ -14,7 +14,7 @@ import (
 // call follows the request from the caller's sidecar, which has the Destination.
 func (x *inquiry) call(c caller, d *mesh.Destination) {
 	x.say("destination", fmt.Sprintf("the sidecar has %s: %s at %s, port %d", d.Name, d.Protocol, list(texts(d.Addresses), 2), d.Port))
-	x.involve(d.Service.Name.String())
+	x.involve(mesh.ObjectsOf(d.Origins)...)
 	x.namespaces = append(x.namespaces, d.Service.Namespace)
 	defer func(asked mesh.Request) { x.request = asked }(x.request)
 	if normal, ok := d.Normalize(x.asked()); !ok {
@@ -30,15 +30,18 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 			x.end(Unreachable, "route", fmt.Sprintf("no route is for TLS connections with the server name %s: the sidecar closes them", x.request.Host))
 			return
 		}
-		x.say("route", fmt.Sprintf("the route of %s is for TLS connections with the server name %s; all others are closed", server.Name, server.Host))
+		x.say("route", fmt.Sprintf("the route of %s is for TLS connections with the server name %s; all others are closed", server.Origin.Name(), server.Host))
 		route = mesh.Route{Backends: server.Backends}
-		x.involve(objectOf(server.Name))
+		x.involve(server.Origin.Object)
 	}
 	if !ok {
 		x.refuse(Unreachable, telemetry.ReasonNoRoute, "route", "no route matches the request: the sidecar answers 404", x.passedOver(d, route)...)
 		return
 	}
-	x.involve(objectOf(route.Name))
+	x.involve(route.Origin.Object)
+	if route.Retry != nil {
+		x.involve(route.Retry.Origin.Object)
+	}
 	backends := weighted(route.Backends)
 	if route.Session != nil {
 		backends = route.Backends
@@ -47,15 +50,15 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 	case route.Redirect != nil:
 		x.describeCORS(route.CORS)
 		to := route.Redirect.Location(x.request.Host, x.request.Path, route.Match.Path.Prefix, d.Port)
-		x.end(Allowed, "route", fmt.Sprintf("the route of %s matches: %s: the sidecar answers %d with the location %s", route.Name, describeMatch(route.Match), route.Redirect.Status, to), x.passedOver(d, route)...)
+		x.end(Allowed, "route", fmt.Sprintf("the route of %s matches: %s: the sidecar answers %d with the location %s", route.Name(), describeMatch(route.Match), route.Redirect.Status, to), x.passedOver(d, route)...)
 		return
 	case len(backends) == 0:
-		x.refuse(Unreachable, telemetry.ReasonNoEndpoint, "route", "the route"+of(route.Name)+" has no backends: the sidecar answers 503", x.passedOver(d, route)...)
+		x.refuse(Unreachable, telemetry.ReasonNoEndpoint, "route", "the route"+of(route.Name())+" has no backends: the sidecar answers 503", x.passedOver(d, route)...)
 		return
-	case route.Name == "" && len(d.Routes) > 1:
+	case route.Name() == "" && len(d.Routes) > 1:
 		x.say("route", "the default route of the service", x.passedOver(d, route)...)
-	case route.Name != "":
-		x.say("route", fmt.Sprintf("the route of %s matches: %s", route.Name, describeMatch(route.Match)), x.passedOver(d, route)...)
+	case route.Name() != "":
+		x.say("route", fmt.Sprintf("the route of %s matches: %s", route.Name(), describeMatch(route.Match)), x.passedOver(d, route)...)
 	case !d.Protocol.IsHTTP() && len(backends) > 1:
 		x.say("route", "connections are distributed over the backends")
 	}
@@ -79,7 +82,6 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 			x.end(Unreachable, "backend", percent(share.Weight, total)+" "+refused+", since the route or a backend of it is invalid or does not exist")
 			continue
 		}
-		x.involve(serviceName(share.Backend))
 		b, ok := c.view.Outbound.Backends.Get(share.Backend)
 		text := fmt.Sprintf("%s gets %s", share.Backend, percent(share.Weight, total))
 		if share.Weight == 0 {
@@ -89,6 +91,7 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 			x.end(Unreachable, "backend", text+", but does not exist")
 			continue
 		}
+		x.involve(mesh.ObjectsOf(b.Origins)...)
 		if forwarded := route.Forwarded(x.asked(), share); forwarded != nil {
 			if forwarded.Host != asked.Host || forwarded.Path != asked.Path {
 				x.say("rewrite", fmt.Sprintf("the server sees the host %s and the path %s", forwarded.Host, forwarded.Path))
@@ -108,12 +111,6 @@ func (x *inquiry) normalized(request *mesh.Request) {
 	}
 }
 
-// objectOf returns namespace/name of the object that a route comes from.
-func objectOf(route string) string {
-	words := strings.SplitN(route, "/", 3)
-	return strings.Join(words[:min(2, len(words))], "/")
-}
-
 // passedOver explains why the routes before the given one don't match.
 func (x *inquiry) passedOver(d *mesh.Destination, taken mesh.Route) []string {
 	var reasons []string
@@ -122,7 +119,7 @@ func (x *inquiry) passedOver(d *mesh.Destination, taken mesh.Route) []string {
 			break
 		}
 		if len(reasons) < mostShown {
-			reasons = append(reasons, fmt.Sprintf("not the route of %s (%s): %s", route.Name, describeMatch(route.Match), mismatch(route.Match.Mismatch(x.asked()), x.asked())))
+			reasons = append(reasons, fmt.Sprintf("not the route of %s (%s): %s", route.Name(), describeMatch(route.Match), mismatch(route.Match.Mismatch(x.asked()), x.asked())))
 		}
 	}
 	return reasons
@@ -250,12 +247,6 @@ func weighted(backends []mesh.WeightedBackend) []mesh.WeightedBackend {
 		}
 	}
 	return some
-}
-
-// serviceName returns the namespace/name part of a Backend's name.
-func serviceName(backend string) string {
-	name, _, _ := strings.Cut(backend, ":")
-	return name
 }
 
 func percent(weight uint32, total uint64) string {

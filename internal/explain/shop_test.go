@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // shop is a mesh of a few workloads, with and without permissive policy mode.
@@ -35,7 +36,7 @@ func shop(permissive, audited bool) *fact.Snapshot {
 
 	books := mesh.HTTPMatch{Path: mesh.StringMatch{Regex: "/books.*"}, Methods: []string{"GET"}}
 	rule := func(name string, requests []mesh.HTTPMatch, sources ...string) mesh.Permission {
-		p := mesh.Permission{Name: "shop/" + name, Requests: requests}
+		p := mesh.Permission{Origin: drivertest.Origin("TrafficTarget", "shop/"+name), Requests: requests}
 		for _, source := range sources {
 			p.Sources = append(p.Sources, identity(source))
 		}
@@ -60,7 +61,7 @@ func shop(permissive, audited bool) *fact.Snapshot {
 		return mesh.Seal(&mesh.Inbound{TLS: mesh.Strict, Others: mesh.Access{Anyone: permissive}, Ports: []mesh.InboundPort{{
 			Port: 8080, Protocol: mesh.HTTP, Services: services, Access: cart, Limits: limits,
 			Ingress: []mesh.Ingress{{
-				Name: "shop/gateway", Ranges: []netip.Prefix{netip.MustParsePrefix("10.0.9.0/24")},
+				Origin: drivertest.Origin("IngressBackend", "shop/gateway"), Ranges: []netip.Prefix{netip.MustParsePrefix("10.0.9.0/24")},
 				Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/public"}}},
 			}},
 		}}})
@@ -247,11 +248,11 @@ func (b *builder) outbound(permissive bool) *mesh.Outbound {
 	}
 	web("cart", "10.1.0.1",
 		mesh.Route{
-			Name: "shop/canary", Match: mesh.HTTPMatch{Headers: []mesh.KeyMatch{{Name: "x-canary", StringMatch: mesh.StringMatch{Present: true}}}},
+			Origin: drivertest.Origin("HTTPRoute", "shop/canary"), Match: mesh.HTTPMatch{Headers: []mesh.KeyMatch{{Name: "x-canary", StringMatch: mesh.StringMatch{Present: true}}}},
 			Backends: []mesh.WeightedBackend{share("shop/cart-v1:80", 0), share("shop/cart-v2:80", 1)},
 		},
 		mesh.Route{
-			Name: "shop/split", Backends: []mesh.WeightedBackend{share("shop/cart-v1:80", 90), share("shop/cart-v2:80", 10)}, Timeout: 15 * time.Second,
+			Origin: drivertest.Origin("TrafficSplit", "shop/split"), Backends: []mesh.WeightedBackend{share("shop/cart-v1:80", 90), share("shop/cart-v2:80", 10)}, Timeout: 15 * time.Second,
 			Retry: &mesh.Retry{On: []string{"5xx", "connect-failure"}, Attempts: 3, PerTry: time.Second, Backoff: 20 * time.Millisecond},
 		},
 	)

@@ -47,7 +47,7 @@ func (x *inquiry) host(r *mesh.Request, host string) { r.Host = cmp.Or(r.Host, h
 
 func (x *inquiry) callService(c caller, service *fact.Service, to Target) {
 	name := service.Name
-	x.involve(name.String())
+	x.involveName("Service", name)
 	x.namespaces = append(x.namespaces, service.Namespace)
 	x.host(&x.request, name.Name+"."+name.Namespace)
 	if service.Headless && len(x.surroundings.slices[name.String()]) > 0 {
@@ -274,7 +274,7 @@ func (x *inquiry) learn(text string) {
 }
 
 func (x *inquiry) callPod(c caller, workload *fact.Workload, to Target) {
-	x.involve(to.Name.String())
+	x.involveName("Pod", to.Name)
 	x.namespaces = append(x.namespaces, to.Name.Namespace)
 	if workload.Ended {
 		x.end(Unreachable, "destination", fmt.Sprintf("the containers of pod %s have terminated", to.Name))

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,34 +26,19 @@ func Rejections(version string, view *mesh.View, leftOut []Conviction) []driver.
 	for i, c := range leftOut {
 		rejections[i] = driver.Rejection{
 			Version: version, Message: c.Message, LeftOut: true,
-			Resources: []string{c.Part.String()}, Objects: []mesh.ObjectRef{objectOf(c.Part, view)},
+			Resources: []string{c.Part.String()}, Objects: Objects(view, c.Part),
 		}
 	}
 	return rejections
 }
 
-// objectOf returns the Service of a destination or backend, the TrafficTarget of a permission, the
-// IngressBackend of an ingress, and the proxy's pod for parts of many objects.
-func objectOf(part mesh.Part, view *mesh.View) mesh.ObjectRef {
-	switch part.Kind {
-	case mesh.PartPermission:
-		if namespace, name, ok := strings.Cut(part.Name, "/"); ok {
-			return mesh.ObjectRef{APIVersion: "access.smi-spec.io/v1alpha3", Kind: "TrafficTarget", Namespace: namespace, Name: name}
-		}
-	case mesh.PartIngress:
-		if namespace, name, ok := strings.Cut(part.Name, "/"); ok {
-			return mesh.ObjectRef{APIVersion: "policy.openservicemesh.io/v1alpha1", Kind: "IngressBackend", Namespace: namespace, Name: name}
-		}
-	case mesh.PartDestination:
-		if d, ok := view.Outbound.Destinations.Get(part.Name); ok {
-			return ServiceObject(d.Service)
-		}
-	case mesh.PartBackend:
-		if b, ok := view.Outbound.Backends.Get(part.Name); ok {
-			return ServiceObject(b.Service)
-		}
+// Objects returns the user's objects that a part of a View was made of, or the proxy's own pod if
+// the View does not have the part, or knows no origin of it.
+func Objects(view *mesh.View, part mesh.Part) []mesh.ObjectRef {
+	if objects := mesh.ObjectsOf(view.OriginsOf(part)); len(objects) > 0 {
+		return objects
 	}
-	return PodObject(view.Proxy)
+	return []mesh.ObjectRef{PodObject(view.Proxy)}
 }
 
 // Limits of convictions. A proxy may refuse a part by accident, for example while its node

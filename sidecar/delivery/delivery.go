@@ -223,12 +223,6 @@ func Debug[P Page](ctrl *driver.ControllerContext, connected func() []P, get fun
 	})
 }
 
-// ServiceObject returns the Service of a port, for parts of a configuration that were
-// made from it.
-func ServiceObject(port mesh.ServicePort) mesh.ObjectRef {
-	return mesh.ObjectRef{APIVersion: "v1", Kind: "Service", Namespace: port.Namespace, Name: port.Name.Name}
-}
-
 // PodObject returns the proxy's own pod, for parts that are made from many objects.
 func PodObject(proxy *mesh.Proxy) mesh.ObjectRef {
 	return mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: proxy.Namespace, Name: proxy.Name.Name}

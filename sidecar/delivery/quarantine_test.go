@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // draft describes a View by words: "d:NAMESPACE/NAME=CONTENT" is a destination with a
@@ -38,7 +39,7 @@ func draft(words ...string) *mesh.View {
 		case "e":
 			egress = append(egress, mesh.EgressHost{Host: name, Matches: []mesh.HTTPMatch{path(content), path("good")}})
 		case "r":
-			rules = append(rules, mesh.Permission{Name: name, Requests: []mesh.HTTPMatch{path(content)}})
+			rules = append(rules, mesh.Permission{Origin: drivertest.Origin("TrafficTarget", name), Requests: []mesh.HTTPMatch{path(content)}})
 		}
 	}
 	return mesh.NewView(mesh.Seal(&mesh.Proxy{Name: mesh.Name{Namespace: "own", Name: "pod"}, UID: "1"}), mesh.Seal(&mesh.Settings{}),
@@ -67,7 +68,7 @@ func texts(v *mesh.View) []string {
 		}
 	}
 	for _, rule := range v.Inbound.Ports[0].Access.Rules {
-		words = append(words, "r:"+rule.Name+"="+strings.TrimPrefix(rule.Requests[0].Path.Exact, "/"))
+		words = append(words, "r:"+rule.Origin.Name()+"="+strings.TrimPrefix(rule.Requests[0].Path.Exact, "/"))
 	}
 	slices.Sort(words)
 	return words

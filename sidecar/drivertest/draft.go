@@ -3,6 +3,7 @@ package drivertest
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -44,7 +45,7 @@ func plain() *draft {
 	cart, rare, db := servicePort("cart", 80), servicePort("rare", 80), servicePort("db", 5432)
 	d.destinations = append(d.destinations, &mesh.Destination{
 		Name: cart.String(), Service: cart, Addresses: []netip.Addr{netip.MustParseAddr("10.96.0.2")}, Port: 80, Protocol: mesh.HTTP,
-		Routes: []mesh.Route{{Name: "shop/split", Backends: []mesh.WeightedBackend{{Backend: cart.String(), Weight: 3}, {Backend: rare.String(), Weight: 1}}}},
+		Routes: []mesh.Route{{Origin: Origin("TrafficSplit", "shop/split"), Backends: []mesh.WeightedBackend{{Backend: cart.String(), Weight: 3}, {Backend: rare.String(), Weight: 1}}}},
 	}, &mesh.Destination{
 		Name: db.String(), Service: db, Addresses: []netip.Addr{netip.MustParseAddr("10.96.0.3")}, Port: 5432, Protocol: mesh.TCP,
 		Backends: []mesh.WeightedBackend{{Backend: db.String(), Weight: 1}},
@@ -98,9 +99,19 @@ func endpoint(workload, address, zone string) mesh.Endpoint {
 	}
 }
 
+// Origin returns the origin of a part that an object asks for, given as namespace/name or as a
+// name alone.
+func Origin(kind, object string) mesh.Origin {
+	namespace, name, ok := strings.Cut(object, "/")
+	if !ok {
+		namespace, name = "", object
+	}
+	return mesh.Origin{Object: mesh.ObjectRef{Kind: kind, Namespace: namespace, Name: name}}
+}
+
 // allow returns the access for one caller and the given requests.
 func allow(caller mesh.Identity, requests ...mesh.HTTPMatch) mesh.Access {
-	return mesh.Access{Rules: []mesh.Permission{{Name: "shop/callers", Sources: []mesh.Identity{caller}, Requests: requests}}}
+	return mesh.Access{Rules: []mesh.Permission{{Origin: Origin("TrafficTarget", "shop/callers"), Sources: []mesh.Identity{caller}, Requests: requests}}}
 }
 
 // service is a Destination with its Backend.
@@ -140,9 +151,9 @@ func injecting() *draft {
 	d := plain()
 	match := mesh.HTTPMatch{Path: mesh.StringMatch{Regex: injectingText + ".*"}}
 	d.web().Access.Rules[0].Requests = []mesh.HTTPMatch{match}
-	d.web().Access.Rules[0].Name = "shop/a.b-c"
+	d.web().Access.Rules[0].Origin = Origin("TrafficTarget", "shop/a.b-c")
 	d.cart().destination.Routes = slices.Insert(d.cart().destination.Routes, 0, mesh.Route{
-		Name: "shop/a.b-c", Match: match, Backends: d.cart().destination.Routes[0].Backends,
+		Origin: Origin("HTTPRoute", "shop/a.b-c"), Match: match, Backends: d.cart().destination.Routes[0].Backends,
 	})
 	d.web().Limits.Requests = &mesh.RequestLimit{
 		TokenBucket: mesh.TokenBucket{Tokens: 1, Interval: time.Second}, AddHeaders: []mesh.Header{{Name: "x-note", Value: `"} ${HOME} $(id) #{x} %[src] 'a' \`}},

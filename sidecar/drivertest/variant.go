@@ -112,7 +112,7 @@ func splitCart(d *draft, far mesh.Backend) {
 	d.backends = append(d.backends, &far)
 	last := len(d.cart().destination.Routes) - 1
 	route := &d.cart().destination.Routes[last]
-	route.Name = "shop/far"
+	route.Origin = Origin("HTTPRoute", "shop/far")
 	route.Backends = append(slices.Clip(route.Backends), mesh.WeightedBackend{Backend: far.Name, Weight: 3})
 }
 
@@ -130,7 +130,7 @@ func matchVariants() []variant {
 		route := func(match mesh.HTTPMatch) func(*draft) {
 			return func(d *draft) {
 				d.cart().destination.Routes = slices.Insert(d.cart().destination.Routes, 0, mesh.Route{
-					Name: "shop/other", Match: match, Backends: []mesh.WeightedBackend{{Backend: servicePort("rare", 80).String(), Weight: 1}},
+					Origin: Origin("HTTPRoute", "shop/other"), Match: match, Backends: []mesh.WeightedBackend{{Backend: servicePort("rare", 80).String(), Weight: 1}},
 				})
 			}
 		}
@@ -155,7 +155,7 @@ func filterVariants() []variant {
 	route := func(change func(*mesh.Route)) func(*draft) {
 		return func(d *draft) {
 			r := mesh.Route{
-				Name: "shop/filtered", Match: mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/filtered"}},
+				Origin: Origin("HTTPRoute", "shop/filtered"), Match: mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/filtered"}},
 				Backends: []mesh.WeightedBackend{{Backend: servicePort("rare", 80).String(), Weight: 1}},
 			}
 			change(&r)
@@ -229,7 +229,7 @@ func filterVariants() []variant {
 			feature: mesh.FeatureServerNames,
 			asks: func(d *draft) {
 				db := d.db().destination
-				db.Servers, db.Backends = []mesh.ServerRoute{{Name: "shop/db", Host: "*.example.com", Backends: db.Backends}}, nil
+				db.Servers, db.Backends = []mesh.ServerRoute{{Origin: Origin("TLSRoute", "shop/db"), Host: "*.example.com", Backends: db.Backends}}, nil
 			},
 			closed: func(d *draft) { d.db().destination.Backends = nil },
 			unsafe: true,
@@ -326,7 +326,7 @@ func edgeVariants() []variant {
 	ranges := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	anywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	in := func(in mesh.Ingress) func(*draft) {
-		in.Name, in.Ranges, in.Requests = "shop/gate", ranges, []mesh.HTTPMatch{{}}
+		in.Origin, in.Ranges, in.Requests = Origin("IngressBackend", "shop/gate"), ranges, []mesh.HTTPMatch{{}}
 		return func(d *draft) { d.web().Ingress = append(d.web().Ingress, in) }
 	}
 	out := func(routes ...mesh.EgressRoutes) func(*draft) {

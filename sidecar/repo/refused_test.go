@@ -8,6 +8,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -17,7 +18,7 @@ func TestRefusedBefore(t *testing.T) {
 	c := newCore(t)
 	proxy := proxyOf("1")
 	port := mesh.ServicePort{Name: mesh.Name{Namespace: "elsewhere", Name: "bad"}, Port: 80}
-	bad := mesh.Seal(&mesh.Destination{Name: port.String(), Service: port, Protocol: mesh.HTTP, Port: 80, Routes: []mesh.Route{{Name: "bad"}}})
+	bad := mesh.Seal(&mesh.Destination{Name: port.String(), Service: port, Protocol: mesh.HTTP, Port: 80, Routes: []mesh.Route{{Origin: drivertest.Origin("HTTPRoute", "bad")}}})
 	view := mesh.NewView(mesh.Seal(proxy), testSettings, testInbound,
 		mesh.NewOutbound("shop/cart", mesh.TableOf(map[string]*mesh.Destination{bad.Name: bad}), mesh.Table[*mesh.Backend]{}), testEgress)
 	c.SetView("1", view)
@@ -26,7 +27,7 @@ func TestRefusedBefore(t *testing.T) {
 		s.patience = 50 * time.Millisecond
 		s.options.Translate = func(v *mesh.View) mirror.Set {
 			for _, d := range v.Outbound.Destinations.All() {
-				if d.Routes[0].Name == "bad" {
+				if d.Routes[0].Name() == "bad" {
 					return whole
 				}
 			}
@@ -61,7 +62,7 @@ func TestLeftOutByTheDriver(t *testing.T) {
 	proxy := proxyOf("1")
 	port := mesh.ServicePort{Name: mesh.Name{Namespace: "elsewhere", Name: "bad"}, Port: 80}
 	outbound := func(name string) *mesh.View {
-		d := mesh.Seal(&mesh.Destination{Name: port.String(), Service: port, Protocol: mesh.HTTP, Port: 80, Routes: []mesh.Route{{Name: name}}})
+		d := mesh.Seal(&mesh.Destination{Name: port.String(), Service: port, Protocol: mesh.HTTP, Port: 80, Routes: []mesh.Route{{Origin: drivertest.Origin("HTTPRoute", name)}}})
 		return mesh.NewView(mesh.Seal(proxy), testSettings, testInbound,
 			mesh.NewOutbound("shop/cart", mesh.TableOf(map[string]*mesh.Destination{d.Name: d}), mesh.Table[*mesh.Backend]{}), testEgress)
 	}
@@ -69,11 +70,11 @@ func TestLeftOutByTheDriver(t *testing.T) {
 	h := c.serve(t, func(s *Server) {
 		s.options.Translate = func(v *mesh.View) mirror.Set {
 			d, _ := v.Outbound.Destinations.Get(port.String())
-			return setOf(t, testMain, d.Routes[0].Name)
+			return setOf(t, testMain, d.Routes[0].Name())
 		}
 		s.options.LeftOut = func(v *mesh.View) []delivery.Conviction {
 			d, _ := v.Outbound.Destinations.Get(port.String())
-			if d.Routes[0].Name != "large" {
+			if d.Routes[0].Name() != "large" {
 				return nil
 			}
 			return []delivery.Conviction{{Part: mesh.Part{Kind: mesh.PartDestination, Name: d.Name}, Message: "too large"}}
@@ -89,7 +90,7 @@ func TestLeftOutByTheDriver(t *testing.T) {
 		_, _ = client.Poll(t.Context(), large)
 		for _, r := range h.refusals() {
 			if r.LeftOut {
-				object := mesh.ObjectRef{APIVersion: "v1", Kind: "Service", Namespace: "elsewhere", Name: "bad"}
+				object := drivertest.Origin("HTTPRoute", "large").Object
 				return isReportOf(r, port) && r.Message == "too large" && slices.Equal(r.Objects, []mesh.ObjectRef{object})
 			}
 		}

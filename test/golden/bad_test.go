@@ -190,12 +190,12 @@ func TestBadInput(t *testing.T) {
 			}
 			for _, port := range server.Inbound.Ports {
 				for _, rule := range port.Access.Rules {
-					if rule.Name != "shop/good" {
-						t.Errorf("TrafficTarget %s allows requests on port %d", rule.Name, port.Port)
+					if rule.Origin.Name() != "shop/good" {
+						t.Errorf("TrafficTarget %s allows requests on port %d", rule.Origin.Name(), port.Port)
 					}
 				}
 				if len(port.Ingress) > 0 {
-					t.Errorf("IngressBackend %s allows requests on port %d", port.Ingress[0].Name, port.Port)
+					t.Errorf("IngressBackend %s allows requests on port %d", port.Ingress[0].Origin.Name(), port.Port)
 				}
 			}
 			for _, port := range client.Egress.Ports {

@@ -40,6 +40,17 @@ func build(t *testing.T, manifests io.Reader) *fact.Snapshot {
 // load is build for manifests that may have Problems.
 func load(t *testing.T, manifests io.Reader) (*fact.Snapshot, []mesh.Problem) {
 	t.Helper()
+	facts, problems := factsOf(t, manifests)
+	return snapshotOf(facts), problems
+}
+
+func snapshotOf(facts []fact.Fact) *fact.Snapshot {
+	return catalog.BuildFor(facts, catalog.Options{Features: sidecar.Features, Proxyless: sidecar.IsProxyless})
+}
+
+// factsOf reads the facts of manifests.
+func factsOf(t *testing.T, manifests io.Reader) ([]fact.Fact, []mesh.Problem) {
+	t.Helper()
 	facts, problems, err := dir.Load([]string{"-"}, dir.Options{
 		Mapper: source.MapperOptions{MeshName: "osm", SidecarClass: func(*corev1.Pod) string { return "" }, Resolver: source.NewResolver(source.ConfigOptions{
 			Classes:      []string{"envoy", "pipy"},
@@ -58,7 +69,7 @@ func load(t *testing.T, manifests io.Reader) (*fact.Snapshot, []mesh.Problem) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return catalog.BuildFor(facts, catalog.Options{Features: sidecar.Features, Proxyless: sidecar.IsProxyless}), problems
+	return facts, problems
 }
 
 // viewOf returns the View of a pod.
