@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
@@ -119,7 +120,7 @@ func (p *pods) suspect(ctx context.Context, name types.NamespacedName) (pod *cor
 	if err != nil {
 		return nil, false, client.IgnoreNotFound(err)
 	}
-	if namespace.Labels[inject.MonitoredByLabel] != p.meshName {
+	if namespace.Labels[metadata.MonitoredBy] != p.meshName {
 		return nil, false, nil
 	}
 	pod = &corev1.Pod{}

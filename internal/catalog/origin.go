@@ -3,6 +3,7 @@ package catalog
 import (
 	"slices"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -26,6 +27,15 @@ const (
 	fieldTrafficDistribution = "spec.trafficDistribution"
 	fieldRequestTimeout      = "spec.timeouts.request"
 	fieldLoadBalancing       = "spec.loadBalancing.policy"
+)
+
+// The annotations of namespaces, and of pods or, the last one, of TrafficTargets.
+const (
+	fieldInboundTLS = "metadata.annotations[" + metadata.InboundTLSMode + "]"
+	fieldAccessLog  = "metadata.annotations[" + metadata.AccessLog + "]"
+	fieldAccessMode = "metadata.annotations[" + metadata.AccessMode + "]"
+
+	fieldOutboundServices = "metadata.annotations[" + metadata.OutboundServices + "]"
 )
 
 // apiVersions has the API version of each kind, the one that the controller reads.

@@ -104,15 +104,6 @@ func (j *join) checkNamespaceFeatures(r *graph.Reader, ns *fact.Namespace, f *fa
 	}
 }
 
-// The annotations of namespaces, and of pods or, the last one, of TrafficTargets.
-const (
-	fieldInboundTLS = "metadata.annotations[openservicemesh.io/inbound-tls-mode]"
-	fieldAccessLog  = "metadata.annotations[openservicemesh.io/access-log]"
-	fieldAccessMode = "metadata.annotations[openservicemesh.io/access-mode]"
-
-	fieldOutboundServices = "metadata.annotations[openservicemesh.io/outbound-services]"
-)
-
 func (j *join) checkWorkloadFeatures(r *graph.Reader, w *fact.Workload, f *fault) {
 	if w.Class == "" || w.Ended || len(j.limitedClasses(r).List) == 0 {
 		return

@@ -3,12 +3,13 @@ package catalog
 import (
 	"slices"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-const fieldProxyProtocol = "metadata.annotations[openservicemesh.io/proxy-protocol-port-list]"
+const fieldProxyProtocol = "metadata.annotations[" + metadata.ProxyProtocolPorts + "]"
 
 // inspectProxyProtocol reports ports without a header although the pod asks for it.
 func (j *join) inspectProxyProtocol(r *graph.Reader, w *fact.Workload, f *fault) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	workload "github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
@@ -150,7 +151,7 @@ var broken = []struct {
 		Finding{"", Warning, "Node/node-1", "2 pods of the mesh run on it, and it accepts 2 pods", "maxPods"}},
 	{"install/rights", "missing", func(_ *testing.T, f *Facts) { f.refused.value = []string{"create namespaces", "create secrets"} },
 		Finding{"", Error, "", "you lack the rights: create namespaces, create secrets", "ask an administrator"}},
-	{"install/pod-security", "member", func(_ *testing.T, f *Facts) { f.home.value.Labels = map[string]string{inject.MonitoredByLabel: "osm"} },
+	{"install/pod-security", "member", func(_ *testing.T, f *Facts) { f.home.value.Labels = map[string]string{metadata.MonitoredBy: "osm"} },
 		Finding{"", Error, "Namespace/osm-system", "it belongs to mesh osm", "outrigger namespace remove osm-system"}},
 	{"install/other-meshes", "Open Service Mesh", func(_ *testing.T, f *Facts) { f.hooks.value[0].Name = "osm-webhook-osm" },
 		Finding{"", Error, "MutatingWebhookConfiguration/osm-webhook-osm", "Open Service Mesh adds sidecars to pods too", "docs/migration.md"}},

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	semver "k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
@@ -160,7 +161,7 @@ func targetSecurity(f *Facts, r *report) {
 		r.ok("namespace %s does not exist yet; the installation creates it", f.options.Namespace)
 		return
 	}
-	if mesh, ok := ns.Labels["openservicemesh.io/monitored-by"]; ok {
+	if mesh, ok := ns.Labels[metadata.MonitoredBy]; ok {
 		r.add(Error, "Namespace/"+ns.Name, "outrigger namespace remove "+ns.Name, "the control plane is to be installed in it, but it belongs to mesh %s, whose webhook would block the control plane's own pods", mesh)
 		return
 	}

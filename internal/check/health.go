@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
@@ -383,8 +384,8 @@ func security(f *Facts, r *report) {
 		}
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "check", Image: "outrigger.dev/check"}}}}
 		pod.Namespace, pod.Name = ns.Name, "check"
-		pod.Labels = map[string]string{inject.RevisionLabel: f.options.Revision}
-		pod.Annotations = map[string]string{inject.InjectionKey: "enabled"}
+		pod.Labels = map[string]string{metadata.Revision: f.options.Revision}
+		pod.Annotations = map[string]string{metadata.Injection: "enabled"}
 		for _, w := range f.decide.value(pod).Warnings {
 			if w.Code == "pod_security" {
 				r.add(Error, "Namespace/"+ns.Name, "kubectl label namespace "+ns.Name+" pod-security.kubernetes.io/enforce=privileged --overwrite", "%s", w.Message)

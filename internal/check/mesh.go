@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/page"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
@@ -91,7 +92,7 @@ const (
 func (f *Facts) gatherMembers(ctx context.Context, client kubernetes.Interface, namespaces []corev1.Namespace) {
 	f.bundles = make(map[string]fact[string])
 	for _, ns := range namespaces {
-		if _, ignored := ns.Labels[inject.IgnoreLabel]; ignored || ns.Labels[inject.MonitoredByLabel] != f.options.Mesh || ns.DeletionTimestamp != nil {
+		if _, ignored := ns.Labels[metadata.Ignore]; ignored || ns.Labels[metadata.MonitoredBy] != f.options.Mesh || ns.DeletionTimestamp != nil {
 			continue
 		}
 		f.members.value = append(f.members.value, ns)
@@ -121,8 +122,8 @@ func (f *Facts) try(ctx context.Context, client kubernetes.Interface) {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				GenerateName: "outrigger-check-", Namespace: ns.Name,
-				Labels:      map[string]string{inject.RevisionLabel: f.options.Revision},
-				Annotations: map[string]string{inject.InjectionKey: "enabled"},
+				Labels:      map[string]string{metadata.Revision: f.options.Revision},
+				Annotations: map[string]string{metadata.Injection: "enabled"},
 			},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "check", Image: "outrigger.dev/check"}}},
 		}

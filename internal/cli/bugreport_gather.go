@@ -24,8 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/check"
-	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/page"
 	"github.com/outrigger-mesh/outrigger/internal/redact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
@@ -125,7 +125,7 @@ func (r *report) gatherNodes(ctx context.Context) {
 
 // gatherMesh adds the namespaces, the configuration and the policies of the mesh.
 func (r *report) gatherMesh(ctx context.Context) {
-	r.addList(ctx, "mesh/namespaces.yaml", schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", metav1.ListOptions{LabelSelector: inject.MonitoredByLabel})
+	r.addList(ctx, "mesh/namespaces.yaml", schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", metav1.ListOptions{LabelSelector: metadata.MonitoredBy})
 	seen := make(map[string]bool)
 	for _, kind := range source.Kinds() {
 		group := kind.Group

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/check"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
@@ -106,7 +107,7 @@ func (c *controllerTest) manyPods(t *testing.T, namespaces, each int) {
 	for n := range namespaces {
 		namespace := fmt.Sprintf("city-%d-%d", each, n)
 		c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: namespace, Labels: map[string]string{inject.MonitoredByLabel: "osm"}, Annotations: map[string]string{inject.InjectionKey: "enabled"},
+			Name: namespace, Labels: map[string]string{metadata.MonitoredBy: "osm"}, Annotations: map[string]string{metadata.Injection: "enabled"},
 		}})
 		var next atomic.Int32
 		for range 10 / namespaces {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
@@ -85,9 +86,9 @@ func (f *kubeFlags) burstConfig() (*rest.Config, error) {
 type meshFlags meshconfig.Mesh
 
 func (f *meshFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.Name, "mesh-name", "osm", "name of the mesh, the value of the label "+inject.MonitoredByLabel)
+	flags.StringVar(&f.Name, "mesh-name", "osm", "name of the mesh, the value of the label "+metadata.MonitoredBy)
 	flags.StringVar(&f.Namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
-	flags.StringVar(&f.Revision, "revision", "default", "revision of the injector; pods and namespaces choose one with the label "+inject.RevisionLabel)
+	flags.StringVar(&f.Revision, "revision", "default", "revision of the injector; pods and namespaces choose one with the label "+metadata.Revision)
 }
 
 func (f *meshFlags) addConfig(flags *pflag.FlagSet) {

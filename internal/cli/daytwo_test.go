@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/check"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
@@ -121,7 +122,7 @@ func (c *controllerTest) testCheckBefore(t *testing.T) {
 
 func (c *controllerTest) testNamespace(t *testing.T) {
 	c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "store"}})
-	c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "foreign", Labels: map[string]string{inject.MonitoredByLabel: "another"}}})
+	c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "foreign", Labels: map[string]string{metadata.MonitoredBy: "another"}}})
 	yes := true
 	c.createPod(t, "store", "web-6d4cf-x2x4z", func(p *corev1.Pod) {
 		p.Labels = map[string]string{"pod-template-hash": "6d4cf"}
@@ -160,7 +161,7 @@ func (c *controllerTest) testNamespace(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKey{Name: "store"}, &ns); err != nil {
 		t.Fatal(err)
 	}
-	if len(ns.Annotations) > 0 || ns.Labels[inject.MonitoredByLabel] != "" || ns.Labels[inject.RevisionLabel] != "" {
+	if len(ns.Annotations) > 0 || ns.Labels[metadata.MonitoredBy] != "" || ns.Labels[metadata.Revision] != "" {
 		t.Errorf("what is left of the mesh is %v %v", ns.Labels, ns.Annotations)
 	}
 	runCommand(t, "namespace", "add", "store")
@@ -231,7 +232,7 @@ func TestSuggestions(t *testing.T) {
 // testCheckAfter checks a mesh in which everything is broken.
 func (c *controllerTest) testCheckAfter(t *testing.T) {
 	c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: "strict", Labels: map[string]string{inject.MonitoredByLabel: "osm", "pod-security.kubernetes.io/enforce": "restricted"},
+		Name: "strict", Labels: map[string]string{metadata.MonitoredBy: "osm", "pod-security.kubernetes.io/enforce": "restricted"},
 	}})
 	c.createPod(t, controlPlane, "outrigger-controller-0", func(p *corev1.Pod) {
 		p.Labels = map[string]string{"app": "outrigger-controller", "app.kubernetes.io/name": "outrigger"}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
@@ -133,7 +134,7 @@ func (f *engineFlags) assumed(namespaces map[string]*inject.Namespace) func(cont
 	return func(ctx context.Context, name string) (*inject.Namespace, error) {
 		ns, err := lookup(ctx, name)
 		if _, given := namespaces[name]; err == nil && !given {
-			ns.Labels[inject.RevisionLabel] = f.mesh.Revision
+			ns.Labels[metadata.Revision] = f.mesh.Revision
 		}
 		return ns, err
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
@@ -209,7 +210,7 @@ func eventually(t *testing.T, what string, check func() error) {
 func (s *stage) namespace(name string, labels map[string]string) {
 	s.t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels,
-		Annotations: map[string]string{inject.InjectionKey: "enabled"}}}
+		Annotations: map[string]string{metadata.Injection: "enabled"}}}
 	if err := s.client.Create(s.t.Context(), ns); err != nil {
 		s.t.Fatal(err)
 	}
@@ -255,7 +256,7 @@ func (s *stage) wantRevision(namespace, label, want string) {
 		var status string
 		_, err := s.create(namespace, func(p *corev1.Pod) {
 			if label != "" {
-				p.Labels = map[string]string{inject.RevisionLabel: label}
+				p.Labels = map[string]string{metadata.Revision: label}
 			}
 		}, &status)
 		if err == nil && !strings.Contains(status, `"revision":"`+want+`"`) {
@@ -270,7 +271,7 @@ func TestInjectorOnAPIServer(t *testing.T) {
 	address := freeAddress(t)
 	s.install(address)
 	health := s.runInjector("outrigger-injector", address)
-	monitored := map[string]string{inject.MonitoredByLabel: "osm"}
+	monitored := map[string]string{metadata.MonitoredBy: "osm"}
 	s.namespace("shop", monitored)
 	s.namespace("elsewhere", nil)
 
@@ -284,7 +285,7 @@ func TestInjectorOnAPIServer(t *testing.T) {
 		if w := s.takeWarnings(); len(w) != 1 || !strings.HasPrefix(w[0], "outrigger: host_network: not injected: ") {
 			t.Errorf("a pod on the host's network has the warnings %q", w)
 		}
-		_, err := s.create("shop", func(p *corev1.Pod) { p.Annotations = map[string]string{inject.InjectionKey: "perhaps"} })
+		_, err := s.create("shop", func(p *corev1.Pod) { p.Annotations = map[string]string{metadata.Injection: "perhaps"} })
 		if err == nil || !strings.Contains(err.Error(), `outrigger: annotation_invalid: pod annotation openservicemesh.io/sidecar-injection is "perhaps"`) {
 			t.Errorf("a pod with an illegal annotation is answered with %v", err)
 		}
@@ -378,7 +379,7 @@ func TestInjectorOnAPIServer(t *testing.T) {
 		address := freeAddress(t)
 		s.install(address, "--revision", "canary")
 		s.runInjector("outrigger-injector-canary", address, "--revision", "canary")
-		s.namespace("canary", map[string]string{inject.MonitoredByLabel: "osm", inject.RevisionLabel: "canary"})
+		s.namespace("canary", map[string]string{metadata.MonitoredBy: "osm", metadata.Revision: "canary"})
 		for _, tt := range []struct{ namespace, label, want string }{
 			{"shop", "", "default"}, {"shop", "canary", "canary"}, {"canary", "", "canary"}, {"canary", "default", "default"},
 		} {

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -58,7 +59,7 @@ func (s *pagingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *pagingServer) namespace(name string) corev1.Namespace {
 	return corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{inject.MonitoredByLabel: "osm"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{metadata.MonitoredBy: "osm"}},
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/page"
@@ -33,7 +34,7 @@ type namespaceFlags struct {
 func (f *namespaceFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.kube.add(flags)
-	flags.StringVar(&f.mesh.Name, "mesh-name", "osm", "name of the mesh, the value of the label "+inject.MonitoredByLabel)
+	flags.StringVar(&f.mesh.Name, "mesh-name", "osm", "name of the mesh, the value of the label "+metadata.MonitoredBy)
 	flags.StringVar(&f.mesh.Namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
 }
 
@@ -87,17 +88,17 @@ Exit codes: 0 all were added, 1 something failed, 2 wrong usage.`,
 				injection = "disabled"
 			}
 			c := change{
-				labels:      map[string]*string{inject.MonitoredByLabel: &f.mesh.Name, inject.IgnoreLabel: nil},
-				annotations: map[string]*string{inject.InjectionKey: &injection},
+				labels:      map[string]*string{metadata.MonitoredBy: &f.mesh.Name, metadata.Ignore: nil},
+				annotations: map[string]*string{metadata.Injection: &injection},
 			}
 			if class != "" {
-				c.annotations[inject.ClassAnnotation] = &class
+				c.annotations[metadata.Class] = &class
 			}
 			if revision != "" {
-				c.labels[inject.RevisionLabel] = &revision
+				c.labels[metadata.Revision] = &revision
 			}
 			return f.each(cmd, args, func(client kubernetes.Interface, ns *corev1.Namespace) error {
-				if of, ok := ns.Labels[inject.MonitoredByLabel]; ok && of != f.mesh.Name {
+				if of, ok := ns.Labels[metadata.MonitoredBy]; ok && of != f.mesh.Name {
 					return fmt.Errorf("namespace %s is in mesh %s; remove it from there first: outrigger namespace remove %s --mesh-name %s", ns.Name, of, ns.Name, of)
 				}
 				if err := c.apply(cmd.Context(), client, ns.Name); err != nil {
@@ -136,11 +137,11 @@ Exit codes: 0 all were removed, 1 something failed, 2 wrong usage.`,
 		ValidArgsFunction: f.kube.completeNamespaces,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := change{
-				labels:      map[string]*string{inject.MonitoredByLabel: nil, inject.RevisionLabel: nil},
-				annotations: map[string]*string{inject.InjectionKey: nil, inject.ClassAnnotation: nil},
+				labels:      map[string]*string{metadata.MonitoredBy: nil, metadata.Revision: nil},
+				annotations: map[string]*string{metadata.Injection: nil, metadata.Class: nil},
 			}
 			return f.each(cmd, args, func(client kubernetes.Interface, ns *corev1.Namespace) error {
-				of, ok := ns.Labels[inject.MonitoredByLabel]
+				of, ok := ns.Labels[metadata.MonitoredBy]
 				switch {
 				case !ok:
 					terminal.Fprintf(cmd.OutOrStdout(), "namespace/%s is in no mesh\n", ns.Name)
@@ -168,7 +169,7 @@ func newNamespaceIgnoreCommand() *cobra.Command {
 		Short: "Keep namespaces out of every mesh",
 		Long: `Keep namespaces out of every mesh.
 
-The label ` + inject.IgnoreLabel + ` overrides all others. 'outrigger namespace add'
+The label ` + metadata.Ignore + ` overrides all others. 'outrigger namespace add'
 removes it.
 
 Exit codes: 0 all are ignored, 1 something failed, 2 wrong usage.`,
@@ -176,7 +177,7 @@ Exit codes: 0 all are ignored, 1 something failed, 2 wrong usage.`,
 		Args:              someNamespaces,
 		ValidArgsFunction: f.kube.completeNamespaces,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c := change{labels: map[string]*string{inject.IgnoreLabel: new("true")}}
+			c := change{labels: map[string]*string{metadata.Ignore: new("true")}}
 			return f.each(cmd, args, func(client kubernetes.Interface, ns *corev1.Namespace) error {
 				if err := c.apply(cmd.Context(), client, ns.Name); err != nil {
 					return err
@@ -324,7 +325,7 @@ Exit codes: 0 they were listed, 1 something failed, 2 wrong usage.`,
 func (f *namespaceFlags) list(ctx context.Context, client kubernetes.Interface, all bool) ([]listedNamespace, error) {
 	options := metav1.ListOptions{}
 	if !all {
-		options.LabelSelector = inject.MonitoredByLabel + "=" + f.mesh.Name
+		options.LabelSelector = metadata.MonitoredBy + "=" + f.mesh.Name
 	}
 	namespaces, err := page.All[corev1.Namespace](ctx, client.CoreV1().Namespaces().List, options)
 	if err != nil {
@@ -334,10 +335,10 @@ func (f *namespaceFlags) list(ctx context.Context, client kubernetes.Interface, 
 	for i := range namespaces {
 		ns := &namespaces[i]
 		l := listedNamespace{
-			Name: ns.Name, Mesh: ns.Labels[inject.MonitoredByLabel], Class: ns.Annotations[inject.ClassAnnotation], Revision: ns.Labels[inject.RevisionLabel],
-			Injection: cmp.Or(ns.Labels[inject.InjectionKey], ns.Annotations[inject.InjectionKey], "by policy"),
+			Name: ns.Name, Mesh: ns.Labels[metadata.MonitoredBy], Class: ns.Annotations[metadata.Class], Revision: ns.Labels[metadata.Revision],
+			Injection: cmp.Or(ns.Labels[metadata.Injection], ns.Annotations[metadata.Injection], "by policy"),
 		}
-		if _, ignored := ns.Labels[inject.IgnoreLabel]; ignored {
+		if _, ignored := ns.Labels[metadata.Ignore]; ignored {
 			l.Injection = "ignored"
 		}
 		if l.Mesh != "" {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
@@ -274,7 +275,7 @@ func TestSnapshotFromCluster(t *testing.T) {
 	open := &v1alpha2.MeshConfig{ObjectMeta: metav1.ObjectMeta{Name: "osm-mesh-config", Namespace: controlPlane}}
 	open.Spec.Traffic.EnablePermissiveTrafficPolicyMode = new(true)
 	create(t, admin, open)
-	shop := metav1.ObjectMeta{Name: "shop", Labels: map[string]string{inject.MonitoredByLabel: "osm"}}
+	shop := metav1.ObjectMeta{Name: "shop", Labels: map[string]string{metadata.MonitoredBy: "osm"}}
 	create(t, admin, &corev1.Namespace{ObjectMeta: shop})
 	create(t, admin, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "shop"}})
 	for name, ip := range map[string]string{"cart": "10.244.0.7", "desk": "10.244.0.8"} {

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/accesslog"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
-	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -289,7 +289,7 @@ func (t *tap) hint() {
 	case len(t.known) == 0:
 		t.warn("no running pod has a sidecar yet")
 	default:
-		t.warn("nothing was logged yet: there were no requests, or the access log is limited by spec.observability.accessLog of the MeshConfig or the annotation %s of the pods or their namespace", source.AccessLogAnnotation)
+		t.warn("nothing was logged yet: there were no requests, or the access log is limited by spec.observability.accessLog of the MeshConfig or the annotation %s of the pods or their namespace", metadata.AccessLog)
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/internal/audit"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
@@ -164,7 +165,7 @@ func (c *cluster) member(ctx context.Context, w identity.Workload) error {
 	}
 	f, _ := c.mapper.Fact(namespace)
 	if content, ok := f.Content.(*fact.Namespace); !ok || !content.Member {
-		return fmt.Errorf("%w: its namespace %s is not of this mesh; label it %s=NAME with the mesh's name", identity.ErrNotMember, w.Namespace, inject.MonitoredByLabel)
+		return fmt.Errorf("%w: its namespace %s is not of this mesh; label it %s=NAME with the mesh's name", identity.ErrNotMember, w.Namespace, metadata.MonitoredBy)
 	}
 	return nil
 }

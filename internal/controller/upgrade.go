@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/audit"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
@@ -27,7 +28,7 @@ func (c *cluster) newRollout(reader client.Client, cat *catalog.Catalog) *upgrad
 		Client: c.client, AtOnce: c.options.UpgradeProxies, Log: c.options.Log,
 		Namespaces: func(ctx context.Context) ([]string, error) {
 			var list corev1.NamespaceList
-			if err := reader.List(ctx, &list, client.MatchingLabels{inject.MonitoredByLabel: c.options.Mesh.Name}); err != nil {
+			if err := reader.List(ctx, &list, client.MatchingLabels{metadata.MonitoredBy: c.options.Mesh.Name}); err != nil {
 				return nil, fmt.Errorf("listing the namespaces of the mesh: %w", err)
 			}
 			var names []string

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 )
 
 // maxList bounds the entries of a list in an annotation.
@@ -196,7 +198,7 @@ func (c *candidate) resources(mesh corev1.ResourceRequirements) (corev1.Resource
 	for _, list := range []struct {
 		prefix string
 		into   *corev1.ResourceList
-	}{{limitsAnnotation, &out.Limits}, {requestsAnnotation, &out.Requests}} {
+	}{{metadata.LimitPrefix, &out.Limits}, {metadata.RequestPrefix, &out.Requests}} {
 		cloned := false
 		for _, name := range resourceNames {
 			f := lookup(list.prefix + string(name))
@@ -223,7 +225,7 @@ func (c *candidate) resources(mesh corev1.ResourceRequirements) (corev1.Resource
 	for name, request := range out.Requests {
 		if limit, ok := out.Limits[name]; ok && request.Cmp(limit) > 0 {
 			return out, fmt.Errorf("sidecar resources: the request of %s %s is more than its limit %s; see the annotations %s%s and %s%s",
-				request.String(), name, limit.String(), limitsAnnotation, name, requestsAnnotation, name)
+				request.String(), name, limit.String(), metadata.LimitPrefix, name, metadata.RequestPrefix, name)
 		}
 	}
 	return out, nil

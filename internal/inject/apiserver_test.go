@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
@@ -277,10 +278,10 @@ func (c *cluster) reinvokes(t *testing.T) {
 	t.Run("what the client hears", func(t *testing.T) {
 		h.set(nil, func(*corev1.Pod) {})
 		c.warnings.list = nil
-		if _, err := c.dryRun(t, []byte(podAnnotated(map[string]string{inject.InjectionKey: "disabled"}))); err != nil {
+		if _, err := c.dryRun(t, []byte(podAnnotated(map[string]string{metadata.Injection: "disabled"}))); err != nil {
 			t.Fatal(err)
 		}
-		want := "outrigger: annotation_disabled: not injected: pod annotation " + inject.InjectionKey + " is disabled"
+		want := "outrigger: annotation_disabled: not injected: pod annotation " + metadata.Injection + " is disabled"
 		if !slices.Contains(c.warnings.list, want) {
 			t.Errorf("the warnings are %q", c.warnings.list)
 		}

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 )
 
 // hasBudget reports whether the pod as a whole has resources (spec.resources). The API server
@@ -50,14 +52,14 @@ func checkBudget(before, after *corev1.Pod) error {
 		was, is := requested(before, name), requested(after, name)
 		if inBudget(name) && was.Cmp(budget) <= 0 && is.Cmp(budget) > 0 {
 			return invalid(fmt.Errorf("the containers request %s of %s with the sidecar and %s without, but spec.resources.requests of the pod has %s; increase that, or remove the annotation %s%s, so that the sidecar shares the pod's",
-				is.String(), name, was.String(), budget.String(), requestsAnnotation, name))
+				is.String(), name, was.String(), budget.String(), metadata.RequestPrefix, name))
 		}
 	}
 	for name, budget := range before.Spec.Resources.Limits {
 		for c := range containersOf(after) {
 			if limit, ok := c.Resources.Limits[name]; ok && isOurs(c.Name) && limit.Cmp(budget) > 0 {
 				return invalid(fmt.Errorf("the limit of %s of container %s, %s, is more than that in spec.resources.limits of the pod, %s; see the annotation %s%s",
-					name, c.Name, limit.String(), budget.String(), limitsAnnotation, name))
+					name, c.Name, limit.String(), budget.String(), metadata.LimitPrefix, name))
 			}
 		}
 	}
@@ -126,5 +128,5 @@ func serviceClass(before, after *corev1.Pod) []Warning {
 	}
 	return []Warning{{"not_guaranteed", fmt.Sprintf(
 		"the pod loses the quality of service class Guaranteed, since its sidecar has no equal requests and limits of cpu and memory; set them by the annotations %scpu, %smemory and the same of requests",
-		limitsAnnotation, limitsAnnotation)}}
+		metadata.LimitPrefix, metadata.LimitPrefix)}}
 }

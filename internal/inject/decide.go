@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
 )
@@ -39,10 +40,10 @@ var rules = []rule{
 	{"mirror_pod", mirrorPod},
 	{"sidecar_exists", sidecarExists},
 	{"label", func(c *candidate) (Outcome, Reason, string) {
-		return switched("label", "pod label "+InjectionKey, c.pod.Labels, InjectionKey)
+		return switched("label", "pod label "+metadata.Injection, c.pod.Labels, metadata.Injection)
 	}},
 	{"annotation", func(c *candidate) (Outcome, Reason, string) {
-		return switched("annotation", "pod annotation "+InjectionKey, c.pod.Annotations, InjectionKey)
+		return switched("annotation", "pod annotation "+metadata.Injection, c.pod.Annotations, metadata.Injection)
 	}},
 	{"istio_label", istioPod("istio_label", "label", func(p *corev1.Pod) map[string]string { return p.Labels })},
 	{"istio_annotation", istioPod("istio_annotation", "annotation", func(p *corev1.Pod) map[string]string { return p.Annotations })},
@@ -53,10 +54,10 @@ var rules = []rule{
 		return selected(Inject, "always_inject_selector", "alwaysInjectSelector", c.config.always, c.pod)
 	}},
 	{"namespace_label", func(c *candidate) (Outcome, Reason, string) {
-		return switched("namespace_label", "label "+InjectionKey+" of namespace "+c.namespace.Name, c.namespace.Labels, InjectionKey)
+		return switched("namespace_label", "label "+metadata.Injection+" of namespace "+c.namespace.Name, c.namespace.Labels, metadata.Injection)
 	}},
 	{"namespace_annotation", func(c *candidate) (Outcome, Reason, string) {
-		return switched("namespace_annotation", "annotation "+InjectionKey+" of namespace "+c.namespace.Name, c.namespace.Annotations, InjectionKey)
+		return switched("namespace_annotation", "annotation "+metadata.Injection+" of namespace "+c.namespace.Name, c.namespace.Annotations, metadata.Injection)
 	}},
 	{"istio_namespace", istioNamespace},
 	{"policy", policy},
@@ -99,21 +100,21 @@ func namespaceExempt(c *candidate) (Outcome, Reason, string) {
 }
 
 func namespaceIgnored(c *candidate) (Outcome, Reason, string) {
-	if _, ok := c.namespace.Labels[IgnoreLabel]; ok {
-		return Skip, "namespace_ignored", "namespace " + c.namespace.Name + " has the label " + IgnoreLabel
+	if _, ok := c.namespace.Labels[metadata.Ignore]; ok {
+		return Skip, "namespace_ignored", "namespace " + c.namespace.Name + " has the label " + metadata.Ignore
 	}
-	return "", "", "no label " + IgnoreLabel
+	return "", "", "no label " + metadata.Ignore
 }
 
 func namespaceNotMonitored(c *candidate) (Outcome, Reason, string) {
-	meshName, labelled := c.namespace.Labels[MonitoredByLabel]
+	meshName, labelled := c.namespace.Labels[metadata.MonitoredBy]
 	if labelled && meshName == c.opts.MeshName {
 		return "", "", "namespace " + c.namespace.Name + " is monitored by mesh " + meshName
 	}
 	if istioMonitored(c) {
 		return "", "", "namespace " + c.namespace.Name + " or the pod has labels of Istio that ask for injection"
 	}
-	saw := fmt.Sprintf("namespace %s has no label %s=%s", c.namespace.Name, MonitoredByLabel, c.opts.MeshName)
+	saw := fmt.Sprintf("namespace %s has no label %s=%s", c.namespace.Name, metadata.MonitoredBy, c.opts.MeshName)
 	if labelled {
 		saw = fmt.Sprintf("namespace %s is monitored by mesh %s, not by %s", c.namespace.Name, meshName, c.opts.MeshName)
 	}
@@ -141,7 +142,7 @@ func (c *candidate) own(revision string) bool {
 
 // revision returns the revision that the labels choose.
 func (c *candidate) revision(in map[string]string) (string, bool) {
-	if r, ok := in[RevisionLabel]; ok {
+	if r, ok := in[metadata.Revision]; ok {
 		return r, true
 	}
 	if c.config.settings.Compat.Istio {
@@ -227,5 +228,5 @@ func policy(c *candidate) (Outcome, Reason, string) {
 		return Inject, "policy_enabled", "nothing else decides, and the policy is enabled"
 	}
 	return Skip, "policy_disabled", "nothing asks for a sidecar: neither pod nor namespace " + c.namespace.Name +
-		" has " + InjectionKey + ", and the policy is disabled"
+		" has " + metadata.Injection + ", and the policy is disabled"
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
@@ -211,7 +212,7 @@ func (i *Injector) prepareMesh(c *candidate, p *plan, raw []byte) ([]Warning, er
 	}
 	warnings = append(p.warnings, warnings...)
 	rewrite := true
-	if f := c.lookup(probesAnnotation); f.ok {
+	if f := c.lookup(metadata.RewriteProbes); f.ok {
 		if rewrite, err = f.bool(); err != nil {
 			return nil, invalid(err)
 		}
@@ -237,7 +238,7 @@ func (i *Injector) prepareMesh(c *candidate, p *plan, raw []byte) ([]Warning, er
 	if inj.ProxyUUID != uuid.Nil {
 		setAnnotation(&c.pod.Labels, ProxyUUIDLabel, inj.ProxyUUID.String())
 	}
-	if f := c.lookup(MetricsAnnotation); f.ok {
+	if f := c.lookup(metadata.Metrics); f.ok {
 		on, err := f.bool()
 		if err != nil {
 			return nil, invalid(err)

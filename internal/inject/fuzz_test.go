@@ -8,6 +8,7 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
@@ -49,7 +50,7 @@ func FuzzPod(f *testing.F) {
 func FuzzAnnotations(f *testing.F) {
 	keys := []string{
 		"openservicemesh.io/sidecar-class", "openservicemesh.io/sidecar-image", "openservicemesh.io/sidecar-log-level",
-		"openservicemesh.io/native-sidecar", "openservicemesh.io/inject-templates", inject.MetricsAnnotation, inject.StatusAnnotation,
+		"openservicemesh.io/native-sidecar", "openservicemesh.io/inject-templates", metadata.Metrics, inject.StatusAnnotation,
 		"openservicemesh.io/sidecar-resource-limits-cpu", "openservicemesh.io/inbound-port-exclusion-list",
 		"openservicemesh.io/inbound-connections-per-source", "openservicemesh.io/outbound-ip-range-inclusion-list", "traffic.sidecar.istio.io/includeOutboundIPRanges",
 	}

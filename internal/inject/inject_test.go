@@ -12,6 +12,7 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/sidecar"
@@ -66,8 +67,8 @@ func ordinary() *environment {
 	return &environment{
 		namespace: inject.Namespace{
 			Name:        "shop",
-			Labels:      map[string]string{inject.MonitoredByLabel: "osm"},
-			Annotations: map[string]string{inject.InjectionKey: "enabled"},
+			Labels:      map[string]string{metadata.MonitoredBy: "osm"},
+			Annotations: map[string]string{metadata.Injection: "enabled"},
 		},
 		configurator: &configurator{class: "envoy"},
 	}

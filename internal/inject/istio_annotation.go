@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
@@ -37,16 +38,16 @@ const (
 
 // istioEqual maps annotations of Istio to the equivalent ones of this mesh.
 var istioEqual = map[string]string{
-	"sidecar.istio.io/logLevel":                   logLevelAnnotation,
-	"sidecar.istio.io/nativeSidecar":              nativeAnnotation,
-	"sidecar.istio.io/rewriteAppHTTPProbers":      probesAnnotation,
-	"sidecar.istio.io/proxyCPU":                   requestsAnnotation + "cpu",
-	"sidecar.istio.io/proxyMemory":                requestsAnnotation + "memory",
-	"sidecar.istio.io/proxyEphemeralStorage":      requestsAnnotation + "ephemeral-storage",
-	"sidecar.istio.io/proxyCPULimit":              limitsAnnotation + "cpu",
-	"sidecar.istio.io/proxyMemoryLimit":           limitsAnnotation + "memory",
-	"sidecar.istio.io/proxyEphemeralStorageLimit": limitsAnnotation + "ephemeral-storage",
-	"inject.istio.io/templates":                   templatesAnnotation,
+	"sidecar.istio.io/logLevel":                   metadata.LogLevel,
+	"sidecar.istio.io/nativeSidecar":              metadata.NativeSidecar,
+	"sidecar.istio.io/rewriteAppHTTPProbers":      metadata.RewriteProbes,
+	"sidecar.istio.io/proxyCPU":                   metadata.RequestPrefix + "cpu",
+	"sidecar.istio.io/proxyMemory":                metadata.RequestPrefix + "memory",
+	"sidecar.istio.io/proxyEphemeralStorage":      metadata.RequestPrefix + "ephemeral-storage",
+	"sidecar.istio.io/proxyCPULimit":              metadata.LimitPrefix + "cpu",
+	"sidecar.istio.io/proxyMemoryLimit":           metadata.LimitPrefix + "memory",
+	"sidecar.istio.io/proxyEphemeralStorageLimit": metadata.LimitPrefix + "ephemeral-storage",
+	"inject.istio.io/templates":                   metadata.Templates,
 }
 
 // istioRead are the annotations of Istio that other functions read.
@@ -108,7 +109,7 @@ func (s *istioSettings) interceptionMode(f found) error {
 	default:
 		return f.errorf("%q must be REDIRECT, TPROXY or NONE", f.value)
 	}
-	s.equal[interceptionAnnotation] = f
+	s.equal[metadata.InterceptionMode] = f
 	return nil
 }
 
@@ -125,16 +126,16 @@ func (s *istioSettings) proxyConfig(f found) error {
 		field := found{fmt.Sprint(config[key]), origin{f.from.String(), ": ", key}, true}
 		switch key {
 		case "concurrency":
-			s.equal[concurrencyAnnotation] = field
+			s.equal[metadata.Concurrency] = field
 		case "holdApplicationUntilProxyStarts":
-			s.equal[holdAnnotation] = field
+			s.equal[metadata.HoldApplication] = field
 		case "terminationDrainDuration":
 			d, err := time.ParseDuration(field.value)
 			if err != nil {
 				return field.errorf("%q is not a duration such as 30s", field.value)
 			}
 			field.value = fmt.Sprint(int64(math.Ceil(d.Seconds())))
-			s.equal[drainAnnotation] = field
+			s.equal[metadata.DrainSeconds] = field
 		default:
 			s.ignored(istioProxyConfig+": "+key, "it has no meaning here")
 		}

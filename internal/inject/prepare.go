@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/certificate"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
@@ -100,12 +101,12 @@ func (i *Injector) prepare(ctx context.Context, req *Request, c *candidate, hand
 // "" if none of them is a driver.
 func (p *plan) choose(c *candidate, defaultClass string) (string, error) {
 	class, classFrom := defaultClass, found{from: origin{what: "the mesh's sidecarClass"}}
-	if f := c.lookup(ClassAnnotation); f.ok {
+	if f := c.lookup(metadata.Class); f.ok {
 		class, classFrom = strings.ToLower(f.value), f
 	}
 	p.names = c.config.defaultNames
 	namesFrom := found{from: origin{what: "the injection config"}}
-	if f := c.lookup(templatesAnnotation); f.ok {
+	if f := c.lookup(metadata.Templates); f.ok {
 		names, err := split(f.value)
 		if err != nil {
 			return "", invalid(f.errorf("%v", err))
@@ -185,7 +186,7 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 		s.Image = configurator.GetSidecarImage(class)
 	}
 	var err error
-	if f := c.lookup(imageAnnotation); f.ok {
+	if f := c.lookup(metadata.Image); f.ok {
 		if s.Image, err = f.image(); err != nil {
 			return invalid(err)
 		}
@@ -195,12 +196,12 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 	}
 	if s.Image == "" {
 		return deny("image_missing", fmt.Errorf("no %s image is known for class %s; set it in the MeshConfig's spec.sidecar.sidecarDrivers or by the annotation %s",
-			inj.PodOS, class, imageAnnotation))
+			inj.PodOS, class, metadata.Image))
 	}
 	if err := sidecar.CheckImage(class, s.Image); err != nil {
 		p.warnings = append(p.warnings, Warning{"image_too_old", err.Error()})
 	}
-	if f := c.lookup(logLevelAnnotation); f.ok {
+	if f := c.lookup(metadata.LogLevel); f.ok {
 		level, ok := logLevels[strings.ToLower(f.value)]
 		if !ok {
 			return invalid(f.errorf("%q is not a log level; levels are %s", f.value, strings.Join(slices.Sorted(maps.Keys(logLevels)), ", ")))
@@ -208,7 +209,7 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 		s.LogLevel = level
 	}
 	s.Concurrency = spec.Concurrency
-	if f := c.lookup(concurrencyAnnotation); f.ok {
+	if f := c.lookup(metadata.Concurrency); f.ok {
 		if s.Concurrency, err = f.concurrency(); err != nil {
 			return invalid(err)
 		}
@@ -232,11 +233,11 @@ const defaultGrace = 30
 // ending reads the sidecar's preStop wait and drain time.
 func (p *plan) ending(c *candidate, spec *v1alpha2.SidecarSpec) error {
 	s := &p.context.Sidecar
-	drain, err := c.seconds(drainAnnotation, spec.DrainSeconds)
+	drain, err := c.seconds(metadata.DrainSeconds, spec.DrainSeconds)
 	if err != nil {
 		return err
 	}
-	wait, err := c.seconds(preStopAnnotation, spec.PreStopSeconds)
+	wait, err := c.seconds(metadata.PreStopSeconds, spec.PreStopSeconds)
 	if err != nil {
 		return err
 	}
@@ -267,12 +268,12 @@ func (i *Injector) native(ctx context.Context, c *candidate, p *plan) error {
 	s := &p.context.Sidecar
 	s.HoldApplication = c.config.settings.HoldApplicationUntilReady == nil || *c.config.settings.HoldApplicationUntilReady
 	var err error
-	if f := c.lookup(holdAnnotation); f.ok {
+	if f := c.lookup(metadata.HoldApplication); f.ok {
 		if s.HoldApplication, err = f.bool(); err != nil {
 			return invalid(err)
 		}
 	}
-	f := c.lookup(nativeAnnotation)
+	f := c.lookup(metadata.NativeSidecar)
 	switch setting := c.config.settings.NativeSidecars; {
 	case f.ok:
 		if s.Native, err = f.bool(); err != nil {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -160,7 +161,7 @@ func (r *probeRewriter) takes(c *corev1.Container, field string, probe *agentspe
 		}
 		return false, deny("probe_unsupported", fmt.Errorf(
 			"the %s of container %s has %s, which the mesh's agent does not know, and the kubelet cannot use its port %d itself, because that is redirected; change the probe, or add the port to the annotation %s",
-			field, c.Name, what, probe.Port, inboundExclusion))
+			field, c.Name, what, probe.Port, metadata.InboundPortExclusion))
 	}
 	if !r.classic || !isNative(c) || field == "readinessProbe" {
 		return true, nil
@@ -171,12 +172,12 @@ func (r *probeRewriter) takes(c *corev1.Container, field string, probe *agentspe
 	case field == "livenessProbe":
 		r.warnings = append(r.warnings, Warning{"probe_before_sidecar", fmt.Sprintf(
 			"the livenessProbe of the native sidecar %s fails until the mesh's sidecar runs, which here starts after all init containers; set the annotation %s to true",
-			c.Name, nativeAnnotation)})
+			c.Name, metadata.NativeSidecar)})
 		return true, nil
 	}
 	return false, deny("native_sidecar_needed", fmt.Errorf(
 		"the %s of container %s, a native sidecar, uses the redirected port %d, but the mesh's sidecar is an ordinary container, which starts later and ends earlier; set the annotation %s to true, or add the port to %s",
-		field, c.Name, probe.Port, nativeAnnotation, inboundExclusion))
+		field, c.Name, probe.Port, metadata.NativeSidecar, metadata.InboundPortExclusion))
 }
 
 // isNative reports whether an init container is a native sidecar.

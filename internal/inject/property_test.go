@@ -15,6 +15,7 @@ import (
 	k8sjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -262,7 +263,7 @@ func TestNamesAreUniqueAndMountsResolve(t *testing.T) {
 func TestSkipIsNoPatch(t *testing.T) {
 	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
 		was := w.namespace.Annotations
-		w.namespace.Annotations = map[string]string{inject.InjectionKey: "disabled"}
+		w.namespace.Annotations = map[string]string{metadata.Injection: "disabled"}
 		defer func() { w.namespace.Annotations = was }()
 		r := i.Inject(t.Context(), w.request(string(s.raw)))
 		if r.Decision.Outcome != inject.Skip || r.Patch != nil || r.Added != nil || r.Class != "" {

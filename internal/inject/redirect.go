@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -30,7 +31,7 @@ func (p *plan) redirection(c *candidate, traffic *v1alpha2.TrafficSpec) error {
 	if err := c.redirectionLists(&r); err != nil {
 		return invalid(err)
 	}
-	if f := c.lookup(connectionsEach); f.ok {
+	if f := c.lookup(metadata.ConnectionsPerSource); f.ok {
 		each, err := parseConnections(f.value)
 		if err != nil {
 			return invalid(f.errorf("%v", err))
@@ -71,7 +72,7 @@ func annotateRedirection(pod *corev1.Pod, inj *driver.InjectorContext) error {
 	}
 	if _, ok := pod.Annotations[agentspec.RedirectionAnnotation]; ok {
 		return invalid(fmt.Errorf("the pod has the annotation %s, which only the injector may set; remove it, and use annotations such as %s to exclude traffic from redirection",
-			agentspec.RedirectionAnnotation, inboundExclusion))
+			agentspec.RedirectionAnnotation, metadata.InboundPortExclusion))
 	}
 	value, err := json.Marshal(inj.Redirection)
 	if err != nil {
@@ -87,8 +88,8 @@ func (c *candidate) redirectionLists(r *agentspec.Redirection) error {
 		key  string
 		into *[]int
 	}{
-		{inboundExclusion, &r.ExcludeInboundPorts}, {outboundExclusion, &r.ExcludeOutboundPorts},
-		{inboundInclusion, &r.IncludeInboundPorts}, {outboundInclusion, &r.IncludeOutboundPorts},
+		{metadata.InboundPortExclusion, &r.ExcludeInboundPorts}, {metadata.OutboundPortExclusion, &r.ExcludeOutboundPorts},
+		{metadata.InboundPortInclusion, &r.IncludeInboundPorts}, {metadata.OutboundPortInclusion, &r.IncludeOutboundPorts},
 	} {
 		if err := addList(c.onPod(list.key), parsePorts, list.into); err != nil {
 			return err
@@ -97,12 +98,12 @@ func (c *candidate) redirectionLists(r *agentspec.Redirection) error {
 	for _, list := range []struct {
 		key  string
 		into *[]string
-	}{{rangeExclusion, &r.ExcludeOutboundRanges}, {rangeInclusion, &r.IncludeOutboundRanges}} {
+	}{{metadata.OutboundRangeExclusion, &r.ExcludeOutboundRanges}, {metadata.OutboundRangeInclusion, &r.IncludeOutboundRanges}} {
 		if err := addList(c.onPod(list.key), parseRanges, list.into); err != nil {
 			return err
 		}
 	}
-	return addList(c.onPod(interfaceExclusion), parseInterfaces, &r.ExcludeInterfaces)
+	return addList(c.onPod(metadata.InterfaceExclusion), parseInterfaces, &r.ExcludeInterfaces)
 }
 
 // addList adds the entries of an annotation, which may be empty or missing.
@@ -121,7 +122,7 @@ func addList[T any](f found, parse func(string) ([]T, error), into *[]T) error {
 // interceptsNothing reports whether redirection is off for the pod.
 func (c *candidate) interceptsNothing(mesh v1alpha2.InterceptionMode) (bool, error) {
 	mode := strings.ToLower(string(mesh))
-	f := c.lookup(interceptionAnnotation)
+	f := c.lookup(metadata.InterceptionMode)
 	if f.ok {
 		mode = strings.ToLower(f.value)
 		if mode != "iptables" && mode != "none" {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
@@ -153,7 +154,7 @@ func TestDecisionTable(t *testing.T) {
 }
 
 // asked enables injection for examples that do not.
-var asked = example{Namespace: map[string]any{"annotations": map[string]any{inject.InjectionKey: "enabled"}}}
+var asked = example{Namespace: map[string]any{"annotations": map[string]any{metadata.Injection: "enabled"}}}
 
 func TestDenials(t *testing.T) {
 	for _, r := range tables(t)["Pods that are denied"] {

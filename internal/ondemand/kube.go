@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 	"github.com/outrigger-mesh/outrigger/internal/source"
@@ -105,7 +106,7 @@ func (k *Kube) write(ctx context.Context, namespace string, more map[string]fact
 	switch {
 	case isNew:
 		found = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: fact.LearnedName, Labels: map[string]string{managedByLabel: managedBy, source.MonitoredByLabel: k.meshName},
+			Namespace: namespace, Name: fact.LearnedName, Labels: map[string]string{managedByLabel: managedBy, metadata.MonitoredBy: k.meshName},
 		}}
 	case err != nil:
 		return err

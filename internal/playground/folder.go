@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
-	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/manifest"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 )
@@ -221,13 +221,13 @@ func (f *folder) configure(config map[string]any) {
 
 // join adds a namespace to the mesh, unless its labels and annotations decide about that.
 func join(namespace map[string]any) bool {
-	metadata, ok := namespace["metadata"].(map[string]any)
-	if !ok || metadata["name"] == meshNamespace {
+	about, ok := namespace["metadata"].(map[string]any)
+	if !ok || about["name"] == meshNamespace {
 		return false
 	}
-	labels, _ := metadata["labels"].(map[string]any)
-	annotations, _ := metadata["annotations"].(map[string]any)
-	for _, key := range []string{inject.MonitoredByLabel, inject.IgnoreLabel, inject.InjectionKey, inject.RevisionLabel} {
+	labels, _ := about["labels"].(map[string]any)
+	annotations, _ := about["annotations"].(map[string]any)
+	for _, key := range []string{metadata.MonitoredBy, metadata.Ignore, metadata.Injection, metadata.Revision} {
 		if labels[key] != nil || annotations[key] != nil {
 			return false
 		}
@@ -238,7 +238,7 @@ func join(namespace map[string]any) bool {
 	if annotations == nil {
 		annotations = make(map[string]any)
 	}
-	labels[inject.MonitoredByLabel], annotations[inject.InjectionKey] = meshName, "enabled"
-	metadata["labels"], metadata["annotations"] = labels, annotations
+	labels[metadata.MonitoredBy], annotations[metadata.Injection] = meshName, "enabled"
+	about["labels"], about["annotations"] = labels, annotations
 	return true
 }

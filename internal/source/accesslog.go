@@ -4,13 +4,9 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
-
-// AccessLogAnnotation, on a pod or a namespace, says which requests and connections get a line
-// in the access log of the pod's sidecar, or of those of the namespace's pods. Its values are
-// those of the MeshConfig's spec.observability.accessLog.
-const AccessLogAnnotation = "openservicemesh.io/access-log"
 
 // accessLog parses a level of access logs. It returns nil if it is not set or invalid, so that
 // the level of the wider scope applies.
@@ -34,5 +30,5 @@ func (n *notes) accessLog(path, level string) *mesh.AccessLog {
 }
 
 func (n *notes) accessLogOf(annotations map[string]string) *mesh.AccessLog {
-	return n.accessLog("metadata.annotations["+AccessLogAnnotation+"]", annotations[AccessLogAnnotation])
+	return n.accessLog("metadata.annotations["+metadata.AccessLog+"]", annotations[metadata.AccessLog])
 }

@@ -28,6 +28,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/apis/status"
 	"github.com/outrigger-mesh/outrigger/internal/audit"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
@@ -217,7 +218,7 @@ func TestNewKindInCluster(t *testing.T) {
 		}
 	})
 
-	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{source.MonitoredByLabel: "osm"}}}
+	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{metadata.MonitoredBy: "osm"}}}
 	good, bad := &Mirror{}, &Mirror{}
 	good.Namespace, good.Name, good.Spec.Service = "shop", "good", "web"
 	bad.Namespace, bad.Name = "shop", "bad"

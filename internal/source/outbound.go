@@ -4,20 +4,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// OutboundServicesAnnotation, on a pod or a namespace, lists the services that the pod's
-// sidecar, or those of the namespace's pods, know of those that they may call: names of
-// services of the same namespace, NAMESPACE/NAME, NAMESPACE/*, *, or on-demand for those that
-// it uses, separated by commas.
-const OutboundServicesAnnotation = "openservicemesh.io/outbound-services"
-
 // outboundServices parses the list. It returns nil if there is none or it is invalid, so
 // that the list of the wider scope applies.
 func (n *notes) outboundServices(namespace string, annotations map[string]string) fact.Services {
-	text, ok := annotations[OutboundServicesAnnotation]
+	text, ok := annotations[metadata.OutboundServices]
 	if !ok {
 		return nil
 	}
@@ -36,7 +31,7 @@ func (n *notes) outboundServices(namespace string, annotations map[string]string
 		}
 		valid := isObjectLabel(name.Namespace) && (name.Name == fact.Any || isObjectLabel(name.Name))
 		if !valid && word != fact.Any {
-			n.add(ReasonInvalid, "metadata.annotations["+OutboundServicesAnnotation+"]",
+			n.add(ReasonInvalid, "metadata.annotations["+metadata.OutboundServices+"]",
 				"%q is no service, so the annotation is ignored; write NAME, NAMESPACE/NAME, NAMESPACE/*, * or on-demand, separated by commas", word)
 			return nil
 		}

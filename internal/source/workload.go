@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -55,11 +56,11 @@ const maxProxyProtocol = 100
 
 // proxyProtocol returns the ports of the annotation, without those that are invalid.
 func (n *notes) proxyProtocol(annotations map[string]string) []uint16 {
-	text, isSet := annotations[ProxyProtocolAnnotation]
+	text, isSet := annotations[metadata.ProxyProtocolPorts]
 	if !isSet {
 		return nil
 	}
-	const path = "metadata.annotations[" + ProxyProtocolAnnotation + "]"
+	const path = "metadata.annotations[" + metadata.ProxyProtocolPorts + "]"
 	var ports []uint16
 	for item := range strings.SplitSeq(text, ",") {
 		item = strings.TrimSpace(item)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/source"
@@ -29,8 +30,8 @@ func newWebhook() (*inject.Webhook, error) {
 	})
 	namespace := &inject.Namespace{
 		Name:        "shop",
-		Labels:      map[string]string{inject.MonitoredByLabel: "osm"},
-		Annotations: map[string]string{inject.InjectionKey: "enabled"},
+		Labels:      map[string]string{metadata.MonitoredBy: "osm"},
+		Annotations: map[string]string{metadata.Injection: "enabled"},
 	}
 	log := slog.New(slog.DiscardHandler)
 	injector := inject.New(inject.Options{

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
@@ -147,7 +148,7 @@ func (r *removal) takeLeft(ctx context.Context) error {
 	for _, name := range []string{"outrigger-ca", "outrigger-learned-services"} {
 		configMaps, err := r.target.list(ctx, schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, metav1.ListOptions{
 			FieldSelector: "metadata.name=" + name,
-			LabelSelector: madeByLabel + "=outrigger-controller," + inject.MonitoredByLabel + "=" + r.name,
+			LabelSelector: madeByLabel + "=outrigger-controller," + metadata.MonitoredBy + "=" + r.name,
 		})
 		if err != nil {
 			return err
@@ -294,7 +295,7 @@ func (r *removal) unused(ctx context.Context) error {
 	}
 	var using []string
 	for _, namespace := range namespaces {
-		if slices.Contains(names, namespace.Labels[inject.RevisionLabel]) {
+		if slices.Contains(names, namespace.Labels[metadata.Revision]) {
 			using = append(using, namespace.Name)
 		}
 	}
@@ -305,7 +306,7 @@ func (r *removal) unused(ctx context.Context) error {
 		r.say("namespaces %s use revision %s: their new pods get no sidecar from now on", strings.Join(using, ", "), r.revision)
 		return nil
 	}
-	return usage.Refusalf("namespaces %s use revision %s, or one of its tags, by the label %s: their new pods would get no sidecar. Change their label first, or give --force", strings.Join(using, ", "), r.revision, inject.RevisionLabel)
+	return usage.Refusalf("namespaces %s use revision %s, or one of its tags, by the label %s: their new pods would get no sidecar. Change their label first, or give --force", strings.Join(using, ", "), r.revision, metadata.Revision)
 }
 
 // removeNamespace removes the control plane's namespace if 'outrigger install' has created it

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
-	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/page"
 	"github.com/outrigger-mesh/outrigger/internal/terminal"
 )
@@ -267,7 +267,7 @@ func (f *tagFlags) change(ctx context.Context, t *target, rel *release.Release, 
 
 // labelled returns the namespaces that select a tag or a revision.
 func (t *target) labelled(ctx context.Context, name string) ([]string, error) {
-	namespaces, err := page.All[corev1.Namespace](ctx, t.kube.CoreV1().Namespaces().List, metav1.ListOptions{LabelSelector: inject.RevisionLabel + "=" + name})
+	namespaces, err := page.All[corev1.Namespace](ctx, t.kube.CoreV1().Namespaces().List, metav1.ListOptions{LabelSelector: metadata.Revision + "=" + name})
 	if err != nil {
 		return nil, fmt.Errorf("listing namespaces: %w", err)
 	}
@@ -335,7 +335,7 @@ func (f *tagFlags) remove(ctx context.Context, stderr io.Writer, tag string, for
 		return nil
 	}
 	if len(having) > 0 && !force {
-		return usage.Refusalf("namespaces %s have the label %s=%s: their new pods would get no sidecar. Change their label first, or give --force", orNone(having), inject.RevisionLabel, tag)
+		return usage.Refusalf("namespaces %s have the label %s=%s: their new pods would get no sidecar. Change their label first, or give --force", orNone(having), metadata.Revision, tag)
 	}
 	for _, rel := range all {
 		if err := f.change(ctx, t, rel, slices.DeleteFunc(tagsOf(rel.Config), func(s string) bool { return s == tag })); err != nil {

@@ -28,9 +28,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	crsource "sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/certificate"
 	"github.com/outrigger-mesh/outrigger/internal/identity/store"
-	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
 const (
@@ -122,7 +122,7 @@ func request(namespace string) reconcile.Request {
 // enqueueAll enqueues every namespace of the mesh.
 func (b *bundles) enqueueAll(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	var list corev1.NamespaceList
-	if err := b.namespaces.List(ctx, &list, client.MatchingLabels{source.MonitoredByLabel: b.meshName}); err != nil {
+	if err := b.namespaces.List(ctx, &list, client.MatchingLabels{metadata.MonitoredBy: b.meshName}); err != nil {
 		if ctx.Err() == nil {
 			b.log.Error("cannot publish the changed trust bundle", "error", err)
 		}
@@ -146,7 +146,7 @@ func (b *bundles) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if namespace.Labels[source.MonitoredByLabel] != b.meshName {
+	if namespace.Labels[metadata.MonitoredBy] != b.meshName {
 		return reconcile.Result{}, b.remove(ctx, found)
 	}
 	wanted := string(b.roots.TrustBundle())
@@ -170,7 +170,7 @@ func (b *bundles) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 // further labels.
 func (b *bundles) isCurrent(found *corev1.ConfigMap, wanted string) bool {
 	return len(found.Data) == 1 && found.Data[BundleKey] == wanted && len(found.BinaryData) == 0 && !isImmutable(found) &&
-		found.Labels[managedByLabel] == managedBy && found.Labels[source.MonitoredByLabel] == b.meshName &&
+		found.Labels[managedByLabel] == managedBy && found.Labels[metadata.MonitoredBy] == b.meshName &&
 		len(found.Finalizers)+len(found.OwnerReferences) == 0
 }
 
@@ -180,7 +180,7 @@ func (b *bundles) update(ctx context.Context, found *corev1.ConfigMap, wanted st
 	if updated.Labels == nil {
 		updated.Labels = make(map[string]string)
 	}
-	updated.Labels[managedByLabel], updated.Labels[source.MonitoredByLabel] = managedBy, b.meshName
+	updated.Labels[managedByLabel], updated.Labels[metadata.MonitoredBy] = managedBy, b.meshName
 	// Either would let others control its deletion.
 	updated.Finalizers, updated.OwnerReferences = nil, nil
 	if !isImmutable(found) {
@@ -199,7 +199,7 @@ func (b *bundles) configMap(namespace, bundle string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: BundleName,
-			Labels: map[string]string{managedByLabel: managedBy, source.MonitoredByLabel: b.meshName},
+			Labels: map[string]string{managedByLabel: managedBy, metadata.MonitoredBy: b.meshName},
 		},
 		Data: map[string]string{BundleKey: bundle},
 	}
@@ -225,7 +225,7 @@ func (b *bundles) find(ctx context.Context, namespace string) (*corev1.ConfigMap
 // remove deletes a ConfigMap that belongs to this mesh, unless it has changed since it was
 // read.
 func (b *bundles) remove(ctx context.Context, found *corev1.ConfigMap) error {
-	if found == nil || found.Labels[managedByLabel] != managedBy || found.Labels[source.MonitoredByLabel] != b.meshName {
+	if found == nil || found.Labels[managedByLabel] != managedBy || found.Labels[metadata.MonitoredBy] != b.meshName {
 		return nil
 	}
 	err := b.client.CoreV1().ConfigMaps(found.Namespace).Delete(ctx, found.Name, metav1.DeleteOptions{

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 )
@@ -199,8 +200,8 @@ metadata: {name: foreign, labels: {x: y}}
 	assumed := func(name string) *inject.Namespace {
 		return &inject.Namespace{
 			Name:        name,
-			Labels:      map[string]string{"kubernetes.io/metadata.name": name, inject.MonitoredByLabel: "osm"},
-			Annotations: map[string]string{inject.InjectionKey: "enabled"},
+			Labels:      map[string]string{"kubernetes.io/metadata.name": name, metadata.MonitoredBy: "osm"},
+			Annotations: map[string]string{metadata.Injection: "enabled"},
 		}
 	}
 	for _, want := range []*inject.Namespace{

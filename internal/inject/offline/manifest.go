@@ -7,6 +7,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/manifest"
 )
@@ -74,8 +75,8 @@ func NamespaceLookup(namespaces map[string]*inject.Namespace, meshName string) f
 	return func(_ context.Context, name string) (*inject.Namespace, error) {
 		ns := &inject.Namespace{
 			Name:        name,
-			Labels:      map[string]string{inject.MonitoredByLabel: meshName},
-			Annotations: map[string]string{inject.InjectionKey: "enabled"},
+			Labels:      map[string]string{metadata.MonitoredBy: meshName},
+			Annotations: map[string]string{metadata.Injection: "enabled"},
 		}
 		if written, ok := namespaces[name]; ok {
 			ns.Labels, ns.Annotations = maps.Clone(written.Labels), maps.Clone(written.Annotations)

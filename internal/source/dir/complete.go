@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
-	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -104,9 +104,6 @@ func (c *cluster) add(object mesh.ObjectRef, reason, format string, args ...any)
 	c.problems = append(c.problems, mesh.Problem{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
-// injectionAnnotation enables injection for a namespace.
-const injectionAnnotation = "openservicemesh.io/sidecar-injection"
-
 // addNamespaces adds missing namespaces as members of the mesh with injection enabled.
 // The namespace of the MeshConfig and of root certificates is the control plane's and is
 // not added.
@@ -115,8 +112,8 @@ func (c *cluster) addNamespaces() {
 		if c.namespaces[name] == nil {
 			c.namespaces[name] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 				Name:        name,
-				Labels:      map[string]string{source.MonitoredByLabel: c.opts.Mapper.MeshName, corev1.LabelMetadataName: name},
-				Annotations: map[string]string{injectionAnnotation: "enabled"},
+				Labels:      map[string]string{metadata.MonitoredBy: c.opts.Mapper.MeshName, corev1.LabelMetadataName: name},
+				Annotations: map[string]string{metadata.Injection: "enabled"},
 			}}
 		}
 	}

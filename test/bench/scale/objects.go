@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
@@ -80,7 +81,7 @@ func (c *city) build(ctx context.Context) error {
 	for i := 0; i < c.services; i += perNamespace {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name:        namespaceOf(i),
-			Labels:      map[string]string{inject.MonitoredByLabel: "osm", "istio-injection": "enabled"},
+			Labels:      map[string]string{metadata.MonitoredBy: "osm", "istio-injection": "enabled"},
 			Annotations: map[string]string{"openservicemesh.io/sidecar-injection": "enabled"},
 		}}
 		if err := c.client.Create(ctx, namespace); err != nil {
