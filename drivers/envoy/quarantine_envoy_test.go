@@ -6,11 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -25,7 +28,11 @@ const (
 	poisonedListener = "/poisoned-listener"
 )
 
+// A Backend with this connect timeout is translated to a cluster that Envoy rejects.
+const poisonedTimeout = 77 * time.Second
+
 var poisons = map[string]proto.Message{
+	clusterType:  &clusterv3.Cluster{ConnectTimeout: durationpb.New(-time.Second)},
 	routeType:    &routev3.RouteConfiguration{VirtualHosts: []*routev3.VirtualHost{{Name: "twin", Domains: anyHost}}},
 	listenerType: &listenerv3.Listener{FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{Name: "nonsense"}}}}},
 }
@@ -60,6 +67,11 @@ func faulty(t *testing.T, translator *Translator, view *mesh.View) xds.Config {
 	for name, d := range view.Outbound.Destinations.All() {
 		for _, r := range d.Routes {
 			check([]mesh.HTTPMatch{r.Match}, name, name)
+		}
+	}
+	for name, b := range view.Outbound.Backends.All() {
+		if b.Policy.ConnectTimeout == poisonedTimeout {
+			poison(clusterType, name)
 		}
 	}
 	for _, port := range view.Egress.Ports {
@@ -100,11 +112,14 @@ func (s someParts) view() *mesh.View {
 		return mesh.StringMatch{Exact: "/good"}
 	}
 	f := fixture{scope: "own/own"}
-	for i, kind := range []string{poisonedRoutes, poisonedListener, "/good"} {
+	for i, kind := range []string{poisonedRoutes, poisonedListener, "/good", "/good"} {
 		service := mesh.ServicePort{Name: mesh.Name{Namespace: "elsewhere", Name: fmt.Sprint("s", i)}, Port: 80}
 		b := backend(service, mesh.HTTP, endpoint(8080, fmt.Sprint("10.244.1.", i)))
 		d := destination(service, mesh.HTTP, fmt.Sprint("10.96.1.", i), b)
 		d.Routes[0].Match.Path = path(service.Name.Name, kind)
+		if i == 3 && slices.Contains(s.poisoned, "cluster") {
+			b.Policy.ConnectTimeout = poisonedTimeout
+		}
 		f.destinations, f.backends = append(f.destinations, d), append(f.backends, b)
 	}
 	f.egress = mesh.Egress{Ports: []mesh.EgressRoutes{{Port: 80, Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{
@@ -131,7 +146,7 @@ func (s someParts) view() *mesh.View {
 // other namespaces, and another permission, become something that Envoy rejects.
 func TestRevocationDespiteRejection(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
-	all := []string{"s0", "s1", "egress-routes", "egress-listener"}
+	all := []string{"s0", "s1", "egress-routes", "egress-listener", "cluster"}
 	start := someParts{callers: []string{"one", "two", "three"}}.view()
 	c.set(start)
 	stop := m.startFaultyController(c)
@@ -174,12 +189,20 @@ func TestRevocationDespiteRejection(t *testing.T) {
 	c.set(every)
 	m.eventually("the revocation beside all of them", func() bool { return !allows("one") })
 	leftOut := []string{
-		"destination elsewhere/s0:80", "destination elsewhere/s1:80",
+		"backend elsewhere/s3:80", "destination elsewhere/s0:80", "destination elsewhere/s1:80",
 		"egress match egress-listener.example.com:80", "egress match egress-routes.example.com:80",
 	}
 	runs(every, leftOut...)
 	if now := config(); strings.Contains(now, poisonedRoutes) || !strings.Contains(now, "good.example.com") || !strings.Contains(now, "elsewhere/s2:80") {
 		t.Error("more or less than the bad parts is left out")
+	}
+
+	if !slices.ContainsFunc(c.rejections(), func(r driver.Rejection) bool {
+		return r.LeftOut && slices.Equal(r.Resources, leftOut[:1]) && slices.ContainsFunc(r.Objects, func(o mesh.ObjectRef) bool {
+			return o.String() == "UpstreamTrafficSetting elsewhere/s3"
+		})
+	}) {
+		t.Errorf("no rejection of the cluster names the UpstreamTrafficSetting: %+v", c.rejections())
 	}
 
 	every = someParts{poisoned: append(slices.Clone(all), "rule0", "rule1"), callers: []string{"three"}}.view()
