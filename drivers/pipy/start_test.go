@@ -27,8 +27,9 @@ func servedView(endpoint string) *mesh.View {
 	destinations, backends := make(map[string]*mesh.Destination), make(map[string]*mesh.Backend)
 	for i := range 3 {
 		service := mesh.ServicePort{Name: mesh.Name{Namespace: "shop", Name: fmt.Sprint("service-", i)}, Port: 80}
-		destinations[service.String()] = mesh.Seal(&mesh.Destination{Name: service.String(), Service: service, Port: 80, Protocol: mesh.HTTP})
-		backend := &mesh.Backend{Name: service.String(), Service: service, Protocol: mesh.HTTP}
+		origins := []mesh.Origin{drivertest.Origin("Service", service.Name.String())}
+		destinations[service.String()] = mesh.Seal(&mesh.Destination{Name: service.String(), Service: service, Origins: origins, Port: 80, Protocol: mesh.HTTP})
+		backend := &mesh.Backend{Name: service.String(), Service: service, Origins: origins, Protocol: mesh.HTTP}
 		if i == 1 {
 			backend.Endpoints = []mesh.Endpoint{{Addresses: []netip.Addr{netip.MustParseAddr(endpoint)}, Port: 8080}}
 		}
