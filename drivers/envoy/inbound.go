@@ -28,7 +28,8 @@ const (
 	appHTTPCluster  = "inbound"
 	appHTTP2Cluster = "inbound-http2"
 	appTCPCluster   = "inbound-tcp"
-	// proxied is appended for the ports that get a header of the PROXY protocol.
+	// proxied ends the names of the clusters whose connections begin with a header of the PROXY
+	// protocol.
 	proxied = "-proxied"
 )
 
@@ -55,7 +56,6 @@ func (t *Translator) inbound(proxy *mesh.Proxy, settings *mesh.Settings, inbound
 			b.port(&inbound.Ports[i])
 		}
 	}
-	b.proxied = ""
 	b.others(inbound.Others)
 	clusters := appClusters
 	if slices.ContainsFunc(inbound.Ports, func(p mesh.InboundPort) bool { return p.ProxyProtocol }) {
@@ -129,6 +129,15 @@ var proxiedClusters = []*Resource{
 	appCluster(appHTTPCluster+proxied, mesh.HTTP, proxyProtocol),
 	appCluster(appHTTP2Cluster+proxied, mesh.HTTP2, proxyProtocol),
 	appCluster(appTCPCluster+proxied, mesh.TCP, proxyProtocol),
+}
+
+// appClusterOf returns the name of the application's cluster for a port, given the cluster for ports
+// without the PROXY protocol.
+func appClusterOf(p *mesh.InboundPort, cluster string) string {
+	if p.ProxyProtocol {
+		return cluster + proxied
+	}
+	return cluster
 }
 
 var proxyProtocol = &corev3.TransportSocket{

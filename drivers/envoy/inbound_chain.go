@@ -27,8 +27,6 @@ type inboundBuilder struct {
 	settings *mesh.Settings
 	// takesPlaintext is set if connections without mesh TLS may come from anywhere.
 	takesPlaintext bool
-	// proxied is the end of the names of clusters for the current port.
-	proxied string
 
 	chains    []*listenerv3.FilterChain
 	resources []*Resource
@@ -40,10 +38,6 @@ type inboundBuilder struct {
 // or secrets, so that changed rules do not disturb connections.
 func (b *inboundBuilder) port(p *mesh.InboundPort) {
 	b.resources = append(b.resources, limitOf(p.Limits.Connections, portName(p.Port)))
-	b.proxied = ""
-	if p.ProxyProtocol {
-		b.proxied = proxied
-	}
 	if p.Protocol.IsHTTP() {
 		b.httpPort(p)
 	} else {
@@ -95,13 +89,13 @@ func (b *inboundBuilder) httpPort(p *mesh.InboundPort) {
 		}
 		b.http(p, group.name(name), tlsTo(p.Port, group.hosts), downstreamTLS(b.settings, group.clientCert(), alpn), allowed, nil)
 	}
-	b.appTLS(p.Port, name, p.Access, groups, connectionLimit(name))
+	b.appTLS(p, name, p.Access, groups, connectionLimit(name))
 }
 
 func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
 	name, limit := portName(p.Port), connectionLimit(portName(p.Port))
 	if !b.proxy.Plaintext {
-		b.tcp(name, b.meshTLS(p.Port), b.callers(name, accessSANs(p.Access, b.settings.TrustDomain)), append(slices.Clip(limit), auditCallers(name, p.Access)...))
+		b.tcp(p, name, b.meshTLS(p.Port), b.callers(name, accessSANs(p.Access, b.settings.TrustDomain)), append(slices.Clip(limit), auditCallers(name, p.Access)...))
 	}
 
 	var plain, tls []mesh.Ingress
@@ -117,11 +111,11 @@ func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
 	if b.takesPlaintext && p.Access.Anyone {
 		shadow := audited(p.Access)
 		shadow.addRanges(rangesOf(plain))
-		b.tcp(name+"/plaintext", rawBuffer(p.Port), nil, append(slices.Clip(limit), auditConnections(name, shadow)...))
+		b.tcp(p, name+"/plaintext", rawBuffer(p.Port), nil, append(slices.Clip(limit), auditConnections(name, shadow)...))
 	} else if ranges := rangesOf(plain); len(ranges) > 0 {
 		match := rawBuffer(p.Port)
 		match.SourcePrefixRanges = cidrs(ranges)
-		b.tcp(name+"/plaintext", match, nil, limit)
+		b.tcp(p, name+"/plaintext", match, nil, limit)
 	}
 
 	groups := byHost(tls, b.settings.TrustDomain)
@@ -137,27 +131,28 @@ func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
 			if sans := from.sans(b.settings.TrustDomain); sans != nil {
 				socket = b.callers(chain, sans)
 			}
-			b.tcp(chain, match, socket, limit)
+			b.tcp(p, chain, match, socket, limit)
 		}
 	}
-	b.appTLS(p.Port, name, p.Access, groups, limit)
+	b.appTLS(p, name, p.Access, groups, limit)
 }
 
 // others adds the filter chains for all other ports.
 func (b *inboundBuilder) others(a mesh.Access) {
 	const name = "inbound/others"
+	all := new(mesh.InboundPort)
 	if !b.proxy.Plaintext {
-		b.tcp(name, b.meshTLS(0), b.callers(name, accessSANs(a, b.settings.TrustDomain)), auditCallers(name, a))
+		b.tcp(all, name, b.meshTLS(0), b.callers(name, accessSANs(a, b.settings.TrustDomain)), auditCallers(name, a))
 	}
 	if b.takesPlaintext && a.Anyone {
-		b.tcp(name+"/plaintext", rawBuffer(0), nil, auditConnections(name, audited(a)))
+		b.tcp(all, name+"/plaintext", rawBuffer(0), nil, auditConnections(name, audited(a)))
 	}
-	b.appTLS(0, name, a, nil, nil)
+	b.appTLS(all, name, a, nil, nil)
 }
 
 // appTLS adds a filter chain for the application's own TLS, which is passed through.
 // The caller is unauthenticated, as with plaintext.
-func (b *inboundBuilder) appTLS(port uint16, name string, a mesh.Access, ingress []ingressGroup, limit []*listenerv3.Filter) {
+func (b *inboundBuilder) appTLS(p *mesh.InboundPort, name string, a mesh.Access, ingress []ingressGroup, limit []*listenerv3.Filter) {
 	if !b.takesPlaintext || !a.Anyone {
 		return
 	}
@@ -166,7 +161,7 @@ func (b *inboundBuilder) appTLS(port uint16, name string, a mesh.Access, ingress
 			return
 		}
 	}
-	b.tcp(name+"/tls", tlsTo(port, nil), nil, append(slices.Clip(limit), auditConnections(name, audited(a))...))
+	b.tcp(p, name+"/tls", tlsTo(p.Port, nil), nil, append(slices.Clip(limit), auditConnections(name, audited(a))...))
 }
 
 // auditCallers returns the filter that audits connections of mesh peers, if there is one.
@@ -200,8 +195,8 @@ func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv
 	b.resources = append(b.resources, newResource(routeType, name, routes))
 }
 
-// tcp adds a filter chain for connections, which pass the filters first.
-func (b *inboundBuilder) tcp(name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, filters []*listenerv3.Filter) {
+// tcp adds a filter chain for connections to a port, which pass the filters first.
+func (b *inboundBuilder) tcp(p *mesh.InboundPort, name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, filters []*listenerv3.Filter) {
 	b.plaintextTCP = b.plaintextTCP || match.TransportProtocol == rawBufferProtocol
 	record := inboundConnections
 	if socket == nil {
@@ -209,7 +204,7 @@ func (b *inboundBuilder) tcp(name string, match *listenerv3.FilterChainMatch, so
 	}
 	proxy := tcpDefaults(accessLogs(b.settings, record))
 	proxy.StatPrefix = name
-	proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: appTCPCluster + b.proxied}
+	proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: appClusterOf(p, appTCPCluster)}
 	if socket != nil {
 		// Connect to the application only after verifying the client.
 		proxy.UpstreamConnectMode = tcpv3.UpstreamConnectMode_ON_DOWNSTREAM_TLS_HANDSHAKE
@@ -233,11 +228,8 @@ func inboundRoutes(name string, p *mesh.InboundPort, allowed, shadow policies) *
 	if p.Protocol != mesh.HTTP {
 		cluster = appHTTP2Cluster
 	}
-	if p.ProxyProtocol {
-		cluster += proxied
-	}
 	action := forward(0)
-	action.ClusterSpecifier, action.RetryPolicy = &routev3.RouteAction_Cluster{Cluster: cluster}, unanswered
+	action.ClusterSpecifier, action.RetryPolicy = &routev3.RouteAction_Cluster{Cluster: appClusterOf(p, cluster)}, unanswered
 	host := &routev3.VirtualHost{
 		Name: name, Domains: []string{"*"},
 		TypedPerFilterConfig: map[string]*anypb.Any{rbacFilter: allowed.perRoute(shadow)},
