@@ -21,14 +21,6 @@ func (o Origin) Name() string {
 	return o.Object.Namespace + "/" + o.Object.Name
 }
 
-// String returns the object and the field, as in "HTTPRoute shop/cart spec.rules[0]", or "".
-func (o Origin) String() string {
-	if o.Field == "" {
-		return o.Object.String()
-	}
-	return o.Object.String() + " " + o.Field
-}
-
 // ObjectsOf returns the objects of the origins, each once, in the order of the origins.
 func ObjectsOf(origins []Origin) []ObjectRef {
 	var objects []ObjectRef

@@ -143,14 +143,12 @@ func inboundParts(in *Inbound) map[Part]struct{} {
 	if in == nil {
 		return parts
 	}
-	add := func(a Access) {
-		for _, rule := range a.Rules {
+	for _, access := range in.accesses() {
+		for _, rule := range access.Rules {
 			parts[partOfPermission(rule)] = struct{}{}
 		}
 	}
-	add(in.Others)
 	for _, port := range in.Ports {
-		add(port.Access)
 		for _, ingress := range port.Ingress {
 			parts[partOfIngress(ingress)] = struct{}{}
 		}

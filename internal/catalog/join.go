@@ -165,13 +165,13 @@ func newJoin(options Options) *join {
 	}
 	g := &j.graph
 	j.namespaces = input[*fact.Namespace](j, "Namespace")
-	j.workloads = input(j, "Pod", j.inspectWorkload, j.checkWorkloadFeatures)
-	j.services = input(j, "Service", j.inspectService, j.checkServiceFeatures)
+	j.workloads = input(j, kindPod, j.inspectWorkload, j.checkWorkloadFeatures)
+	j.services = input(j, kindService, j.inspectService, j.checkServiceFeatures)
 	j.slices = input[*fact.EndpointSlice](j, "EndpointSlice")
-	j.accesses = input(j, "TrafficTarget", j.inspectAccess, j.checkAccessFeatures)
+	j.accesses = input(j, kindTrafficTarget, j.inspectAccess, j.checkAccessFeatures)
 	j.httpGroups = input[*fact.RouteGroup](j, kindHTTPRouteGroup)
 	j.tcpGroups = input[*fact.RouteGroup](j, kindTCPRoute)
-	j.splits = input(j, "TrafficSplit", j.inspectSplit, j.checkSplitFeatures)
+	j.splits = input(j, kindTrafficSplit, j.inspectSplit, j.checkSplitFeatures)
 	for _, kind := range fact.RouteKinds() {
 		full := mesh.ObjectRef{APIVersion: gatewayVersion, Kind: string(kind)}.FullKind()
 		in := input(j, full, j.inspectRoute, j.checkRouteFeatures)
@@ -179,10 +179,10 @@ func newJoin(options Options) *join {
 		j.inspectOutsiders(full, in)
 	}
 	j.referenceGrants = input[*fact.ReferenceGrant](j, "ReferenceGrant")
-	j.egresses = input(j, "Egress", j.inspectEgress, j.checkEgressFeatures)
-	j.ingresses = input(j, "IngressBackend", j.inspectIngress, j.checkIngressFeatures)
-	j.retries = input(j, "Retry", j.inspectRetry, j.checkRetryFeatures)
-	j.upstreams = input(j, "UpstreamTrafficSetting", j.inspectUpstream, j.checkUpstreamFeatures)
+	j.egresses = input(j, kindEgress, j.inspectEgress, j.checkEgressFeatures)
+	j.ingresses = input(j, kindIngressBackend, j.inspectIngress, j.checkIngressFeatures)
+	j.retries = input(j, kindRetry, j.inspectRetry, j.checkRetryFeatures)
+	j.upstreams = input(j, kindUpstreamTrafficSetting, j.inspectUpstream, j.checkUpstreamFeatures)
 	j.learned = input[*fact.Learned](j, "ConfigMap")
 	j.inspectors["Namespace"] = func(r *graph.Reader, name mesh.Name, f *fault) {
 		if ns, ok := j.namespaces.Get(r, name); ok && ns.Member {
