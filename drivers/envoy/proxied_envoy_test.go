@@ -1,10 +1,6 @@
 package envoy
 
 import (
-	"crypto/tls"
-	"fmt"
-	"net"
-	"net/netip"
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -22,15 +18,7 @@ func TestProxyProtocol(t *testing.T) {
 			{Port: a.tcp, Protocol: mesh.TCPServerFirst, Access: anyone},
 		}}}
 	})
-	p.Check(t, func(source netip.AddrPort, port uint16) (net.Conn, error) {
-		conn, err := net.Dial("tcp", e.address)
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(conn, "PROXY TCP4 %s 127.0.0.1 %d %d\r\n", source.Addr(), source.Port(), port)
-		secured := tls.Client(conn, e.as(buyer))
-		return secured, secured.Handshake()
-	})
+	p.Check(t, e.address, e.as(buyer))
 	if got, err := e.hello(e.tcp, e.as(buyer)); got != "hello\n" {
 		t.Errorf("another port answers %q, %v", got, err)
 	}

@@ -1,10 +1,6 @@
 package haproxy
 
 import (
-	"crypto/tls"
-	"fmt"
-	"net"
-	"net/netip"
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -26,15 +22,7 @@ func TestProxyProtocol(t *testing.T) {
 				{Port: a.greeter, Protocol: mesh.TCPServerFirst, Access: anyone},
 			}
 			r, ca := runInbound(t, f)
-			p.Check(t, func(source netip.AddrPort, port uint16) (net.Conn, error) {
-				conn, err := net.Dial("tcp", local(r.inbound))
-				if err != nil {
-					return nil, err
-				}
-				fmt.Fprintf(conn, "PROXY TCP4 %s 127.0.0.1 %d %d\r\n", source.Addr(), source.Port(), port)
-				secured := tls.Client(conn, ca.as(buyer, store))
-				return secured, secured.Handshake()
-			})
+			p.Check(t, local(r.inbound), ca.as(buyer, store))
 			if got, err := hello(r.inbound, local(a.greeter), ca.as(buyer, store)); got != "hello\n" {
 				t.Errorf("another port answers %q, %v", got, err)
 			}

@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -54,19 +55,24 @@ func StartProxied(t testing.TB) *Proxied {
 }
 
 // Check calls each port as two clients in turn, whose connections are open at the same time. The
-// function dial returns a connection that the proxy takes for one from the source, after the
-// handshake if there is one.
-func (p *Proxied) Check(t *testing.T, dial func(source netip.AddrPort, port uint16) (net.Conn, error)) {
+// proxy listens on the address, and learns source and destination of a connection, in place of
+// what redirection says, by a header of the PROXY protocol before the handshake.
+func (p *Proxied) Check(t *testing.T, address string, config *tls.Config) {
 	t.Helper()
 	sources := []netip.AddrPort{netip.MustParseAddrPort("10.244.0.8:4321"), netip.MustParseAddrPort("10.244.0.9:4322")}
 	connect := func(source netip.AddrPort, port uint16) (net.Conn, *bufio.Reader) {
 		t.Helper()
-		conn, err := dial(source, port)
+		plain, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		t.Cleanup(func() { plain.Close() })
+		_ = plain.SetDeadline(time.Now().Add(20 * time.Second))
+		fmt.Fprintf(plain, "PROXY TCP4 %s 127.0.0.1 %d %d\r\n", source.Addr(), source.Port(), port)
+		conn := tls.Client(plain, config)
+		if err := conn.Handshake(); err != nil {
+			t.Fatal(err)
+		}
 		return conn, bufio.NewReader(conn)
 	}
 	for _, port := range []uint16{p.HTTP, p.HTTP2} {
