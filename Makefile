@@ -6,15 +6,16 @@ SHELL := bash
 # Everything is compiled with the same flags, so that nothing is compiled twice: without
 # cgo, because the agent runs in images that have no C library, and without gRPC's tracing
 # pages, which would make it 2 MiB larger, and without the names of folders, so that another
-# clone compiles nothing again.
+# clone compiles nothing again. Debugging information is a seventh of the compiler's work, and
+# neither stack traces nor profiles need it.
 export CGO_ENABLED ?= 0
-export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath -tags=grpcnotrace)
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false)
 
 TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs in `make fuzz`; `make test` runs each for a few seconds.
 FUZZTIME ?= 60s
 
-.PHONY: help apps apps-few build core images image-archive release apiserver proxies envoy haproxy pipy issuers network prometheus prometheus-programs dashboard chromium test test-all container ci-all check fresh race cluster cluster-down e2e ends worst conformance conformance-all soak fuzz mutate explain bench bench-scale bench-dataplane demo demo-inject demo-policy generate lint clean
+.PHONY: help apps apps-few build core images image-archive release apiserver proxies envoy haproxy haproxy-versions pipy issuers network prometheus prometheus-programs dashboard chromium test test-all container ci-all check fresh race cluster cluster-down e2e ends worst conformance conformance-all soak fuzz fuzz-access mutate explain bench bench-scale bench-dataplane demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -22,9 +23,10 @@ help: ## list the targets
 build: core ## build the programs into bin/
 	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger
 
-# The programs of the lab and the demo, which do not contain Helm.
+# The programs of the lab and the demo, which do not contain Helm. The compiler collects garbage
+# seldom, which is a tenth of its work.
 core:
-	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger-lab ./cmd/outrigger-agent ./cmd/outrigger-cni ./samples/bookstore
+	@go build -toolexec='env GOGC=400' -ldflags='-s -w' -o bin/ ./cmd/outrigger-lab ./cmd/outrigger-agent ./cmd/outrigger-cni ./samples/bookstore
 
 images: ## build the images as a folder in the OCI image layout, dist/images
 	@go run -C tools/release . -C "$(CURDIR)" $(RELEASE) images
@@ -46,6 +48,9 @@ envoy: ## install Envoy for the tests (once)
 
 haproxy: ## install HAProxy for the tests (once)
 	@test/haproxy/install.sh >/dev/null || echo 'SKIPPED: the tests with HAProxy, which is not installed' >&2
+
+haproxy-versions: ## run the tests of the HAProxy driver and some rows of the behaviour table with HAProxy 3.0 and 3.2, from Debian's later releases (25 minutes)
+	@test/haproxy/versions.sh
 
 pipy: ## look for the Pipy of the tests, which must be installed by hand
 	@test/pipy/find.sh >/dev/null || echo 'SKIPPED: the tests with Pipy, which is not installed; docs/behaviour.md and docs/drivers.md keep the results of the last run with it' >&2
@@ -81,14 +86,14 @@ apps: proxies ## run real servers of Debian through all pairs of sidecars and wi
 	go test ./test/apps -count=1 -timeout 60m -v -args -all -only '$(ONLY)' -pairs '$(PAIRS)'
 
 network: export NETWORK := 1
-network: proxies ## cut a server off the network without a word, with all pairs of sidecars (about 8 minutes)
+network: proxies ## cut a server off the network without a word, with all pairs of sidecars (about 15 minutes)
 	go test ./test/behaviour -run TestNetwork -count=1 -timeout 60m -v
 
 # A Pipy of this machine stays out of it.
 test: export PIPY := no-pipy-in-make-test
 test: envoy haproxy ## run the tests that need Go, Envoy and HAProxy only
 	@echo 'Downloading, compiling and running the tests. On a new machine the first packages take some minutes.' >&2
-	@go run ./test/check -all -test '-short -vet=off -timeout 20m'
+	@go run ./test/check -all -test '-short -vet=off -p 3 -timeout 20m'
 
 test-all: apiserver proxies issuers chromium prometheus-programs apps-few ## run all tests
 	@go run ./test/check -all -test '-timeout 45m'
@@ -101,7 +106,7 @@ test-all: apiserver proxies issuers chromium prometheus-programs apps-few ## run
 container: envoy haproxy ## run the tests that need namespaces with the rights of an ordinary container, where they skip, and the demo; needs root
 	go test -vet=off ./test/container
 	@go build -o bin/ ./test/container
-	bin/container go test -short -vet=off ./internal/agent/... ./internal/lab ./internal/localmesh ./internal/playground ./internal/cni ./internal/capture ./test/behaviour ./test/ends ./test/explain
+	bin/container go test -short -vet=off ./internal/agent/... ./test/lab ./test/localmesh ./test/playground ./internal/cni ./internal/capture ./test/behaviour ./test/ends ./test/explain
 
 ci-all: ## run all of .ci/run, whatever has passed before on this machine
 	CI_ALL=1 .ci/run
@@ -155,6 +160,15 @@ CLASSES ?= envoy
 explain: envoy ## compare 'outrigger explain' with real proxies over SEEDS generated meshes with sidecars of CLASSES=envoy,haproxy,pipy
 	go test ./test/explain -run TestExplainIsTrue -count=1 -v -timeout 60m -args -seeds $(SEEDS) -classes $(CLASSES)
 
+# How many decisions 'make fuzz-access' compares at least, the seed of its first round, and how many requests each port
+# gets in a round.
+COUNT ?= 200000
+SEED ?= 1
+EACH ?= 800
+
+fuzz-access: proxies ## send random requests under random policies through all proxies and compare their decisions with the model's; COUNT=5000000 decisions from SEED on
+	go test ./test/access -run '^TestAccess$$' -count=1 -v -timeout 0 -args -seed $(SEED) -number $(COUNT) -each $(EACH)
+
 # Selects the faults whose description or file matches.
 FAULTS ?=
 
@@ -205,7 +219,7 @@ generate: ## write the generated files: deep copies, CRDs, gRPC, reference pages
 	@go -C tools run ./protogen .. apis/identity/v1/identity.proto
 	$(TOOL) controller-gen object:headerFile=tools/boilerplate.go.txt paths=./apis/...
 	$(TOOL) controller-gen crd:allowDangerousTypes=true paths=./apis/... output:crd:dir=charts/outrigger/crds
-	UPDATE=1 go test -run='^TestReference$$' ./internal/cli ./internal/cli/local >/dev/null
+	UPDATE=1 go test -run='^TestReference$$' ./internal/cli ./test/command >/dev/null
 
 lint: ## vet, staticcheck, formatting, generated files, known vulnerabilities
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "run gofmt -w on: $$out"; exit 1; }

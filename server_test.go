@@ -18,7 +18,7 @@ var unbounded = regexp.MustCompile(`http\.Server\{|new\(http\.Server\)|http\.(Li
 const oneServer = "internal/limit/http.go"
 
 // examples are the folders whose servers nobody but a test or a demo reaches.
-var examples = []string{"samples/", "test/", "sidecar/drivertest/behaviour/"}
+var examples = []string{"samples/", "test/"}
 
 // TestServersAreBounded checks that every HTTP server is created by a function that limits its
 // clients' time, memory and connections.

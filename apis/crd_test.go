@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/yaml"
 
+	outrigger "github.com/outrigger-mesh/outrigger/apis/outrigger/v1alpha1"
 	splitv1alpha2 "github.com/outrigger-mesh/outrigger/apis/split/v1alpha2"
 	split "github.com/outrigger-mesh/outrigger/apis/split/v1alpha4"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
@@ -61,6 +62,9 @@ func (s server) resource(t *testing.T, kind schema.GroupVersionKind) dynamic.Res
 	if err != nil {
 		t.Fatal(err)
 	}
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		return s.client.Resource(mapping.Resource)
+	}
 	return s.client.Resource(mapping.Resource).Namespace(namespace)
 }
 
@@ -82,6 +86,13 @@ var kinds = map[string]schema.GroupVersionKind{
 	"ingress": {Group: "policy.openservicemesh.io", Version: "v1alpha1", Kind: "IngressBackend"},
 	"retry":   {Group: "policy.openservicemesh.io", Version: "v1alpha1", Kind: "Retry"},
 	"setting": {Group: "policy.openservicemesh.io", Version: "v1alpha1", Kind: "UpstreamTrafficSetting"},
+	"access":  outrigger.SchemeGroupVersion.WithKind("AccessPolicy"),
+	"cluster": outrigger.SchemeGroupVersion.WithKind("ClusterAccessPolicy"),
+}
+
+// needed are the specs of kinds that must have one.
+var needed = map[string]string{
+	"access": "{targetRefs: [{kind: Pod, selector: {}}]}", "cluster": "{namespaceSelector: {}, action: Deny}",
 }
 
 // createSpec creates an object of one of kinds with the spec, which is YAML. A spec of
@@ -181,6 +192,11 @@ func testAccepts(t *testing.T, s server) {
 		{"setting", `{host: a, loadBalancing: {hashOn: [{sourceIP: true}]}, timeouts: {request: 0s, idle: ""}}`},
 		{"setting", `{host: a, loadBalancing: {policy: RingHash, hashOn: [{cookie: {name: c}}]}}`},
 		{"setting", `{host: a, loadBalancing: {policy: LeastRequest, zoneAware: true}}`},
+		{"access", `{targetRefs: [{kind: Service, name: a}, {kind: ServiceAccount, name: a.b}], rules: []}`},
+		{"access", `{targetRefs: [{kind: Pod, selector: {}}], action: Deny, rules: [{}, {sources: [], notSources: [], ports: [], http: []}, {http: [{}]}]}`},
+		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{sources: [{serviceAccount: {}}, {namespaces: {}}, {spiffe: "spiffe://a/ns/b/sa/c"}, {ipBlock: 10.0.0.0/8}]}]}`},
+		{"cluster", `{namespaceSelector: {}, podSelector: {}, action: Allow, rules: [{sources: [{serviceAccount: {namespace: a}}, {namespaces: {}}], ports: [1, 65535]}]}`},
+		{"cluster", `{namespaceSelector: {}, action: Deny, rules: [{sources: [], notSources: [{serviceAccount: {namespace: a, name: b}}], http: [{method: GET}]}]}`},
 	} {
 		created, err := s.createSpec(t, tt.kind, tt.spec)
 		if err != nil {
@@ -229,6 +245,25 @@ func testRefuses(t *testing.T, s server) {
 		{"setting", `{host: a, outlierDetection: {baseEjectionTime: -1s}}`, "spec.outlierDetection.baseEjectionTime", badDuration},
 		{"setting", `{host: a, timeouts: {request: 1 s}}`, "spec.timeouts.request", badDuration},
 		{"setting", `{host: a, timeouts: {idle: never}}`, "spec.timeouts.idle", badDuration},
+
+		{"access", `{rules: []}`, "spec.targetRefs", "Required value"},
+		{"access", `{targetRefs: []}`, "spec.targetRefs", "at least 1 items"},
+		{"access", `{targetRefs: [{kind: Gateway, name: a}]}`, "spec.targetRefs[0].kind", "Unsupported value"},
+		{"access", `{targetRefs: [{kind: Pod}]}`, "spec.targetRefs[0]", "a Pod needs a selector"},
+		{"access", `{targetRefs: [{kind: ServiceAccount, selector: {}}]}`, "spec.targetRefs[0]", "a Service or ServiceAccount a name"},
+		{"access", `{targetRefs: [{kind: Pod, selector: {}}], action: Refuse}`, "spec.action", "Unsupported value"},
+		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{sources: [{}]}]}`, "spec.rules[0].sources[0]", "set exactly one of"},
+		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{sources: [{spiffe: "spiffe://a/ns/b/sa/c", ipBlock: 10.0.0.0/8}]}]}`, "spec.rules[0].sources[0]", "set exactly one of"},
+		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{ports: [0]}]}`, "spec.rules[0].ports[0]", "greater than or equal to 1"},
+		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{token: {}}]}`, "spec.rules[0].token", "unknown field"},
+		{"cluster", `{action: Deny}`, "spec.namespaceSelector", "Required value"},
+		{"cluster", `{namespaceSelector: {}}`, "spec.action", "Required value"},
+		{"cluster", `{namespaceSelector: {}, action: Audit}`, "spec.action", "Unsupported value"},
+		{"cluster", `{namespaceSelector: {}, action: Allow, rules: [{http: [{method: GET}]}]}`, "spec", "Allow names callers of the mesh and ports only"},
+		{"cluster", `{namespaceSelector: {}, action: Allow, rules: [{notSources: []}]}`, "spec", "Allow names callers of the mesh and ports only"},
+		{"cluster", `{namespaceSelector: {}, action: Allow, rules: [{sources: [{ipBlock: 10.0.0.0/8}]}]}`, "spec", "Allow names callers of the mesh and ports only"},
+		{"cluster", `{namespaceSelector: {}, action: Deny, rules: [{sources: [{serviceAccount: {name: a}}]}]}`, "spec", "a service account needs its namespace"},
+		{"cluster", `{namespaceSelector: {}, action: Deny, rules: [{notSources: [{serviceAccount: {name: a}}]}]}`, "spec", "a service account needs its namespace"},
 	} {
 		_, err := s.createSpec(t, tt.kind, tt.spec)
 		if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
@@ -254,7 +289,7 @@ func testStatus(t *testing.T, s server) {
 	accepted := condition("Accepted", "True", "Accepted")
 	for kind, gvk := range kinds {
 		t.Run(kind, func(t *testing.T) {
-			object, err := s.createSpec(t, kind, "")
+			object, err := s.createSpec(t, kind, needed[kind])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -347,6 +382,8 @@ func testColumns(t *testing.T, s server) {
 		{"ingress", "shop-web", ""},
 		{"retry", "orders", "Source=web Retry-On=5xx,connect-failure Retries=5"},
 		{"setting", "cart", "Host=cart"},
+		{"access", "callers", "Action=Deny"},
+		{"cluster", "everywhere", "Action=Deny"},
 	} {
 		t.Run(tt.kind, func(t *testing.T) {
 			client := s.resource(t, kinds[tt.kind])
@@ -362,8 +399,8 @@ func testColumns(t *testing.T, s server) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			content, err := tables.Get().
-				AbsPath("apis", mapping.Resource.Group, mapping.Resource.Version, "namespaces", namespace, mapping.Resource.Resource, tt.name).
+			content, err := tables.Get().AbsPath("apis", mapping.Resource.Group, mapping.Resource.Version).
+				NamespaceIfScoped(namespace, mapping.Scope.Name() == meta.RESTScopeNameNamespace).Resource(mapping.Resource.Resource).Name(tt.name).
 				SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").
 				Do(t.Context()).Raw()
 			if err != nil {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	access "github.com/outrigger-mesh/outrigger/apis/access/v1alpha3"
+	outrigger "github.com/outrigger-mesh/outrigger/apis/outrigger/v1alpha1"
 	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
 	specs "github.com/outrigger-mesh/outrigger/apis/specs/v1alpha4"
 	splitv1alpha2 "github.com/outrigger-mesh/outrigger/apis/split/v1alpha2"
@@ -28,7 +29,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		access.AddToScheme, policy.AddToScheme, specs.AddToScheme, split.AddToScheme, splitv1alpha2.AddToScheme,
+		access.AddToScheme, outrigger.AddToScheme, policy.AddToScheme, specs.AddToScheme, split.AddToScheme, splitv1alpha2.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
@@ -140,8 +141,8 @@ func crds(t *testing.T) []*unstructured.Unstructured {
 	objects = slices.DeleteFunc(objects, func(crd *unstructured.Unstructured) bool {
 		return strings.HasSuffix(crd.GetName(), ".config.openservicemesh.io")
 	})
-	if len(objects) != 8 {
-		t.Fatalf("there are %d CRDs of traffic policies, want 8", len(objects))
+	if len(objects) != 10 {
+		t.Fatalf("there are %d CRDs of traffic policies, want 10", len(objects))
 	}
 	return objects
 }

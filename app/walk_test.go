@@ -1,6 +1,8 @@
 package app_test
 
 import (
+	"cmp"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,9 +16,9 @@ import (
 
 	// What the guide's module imports, so that its modules are there once this test is
 	// compiled, and the test runs again when one of them changes.
-	_ "github.com/outrigger-mesh/outrigger/app/lab"
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	_ "github.com/outrigger-mesh/outrigger/sidecar/drivertest"
+	_ "github.com/outrigger-mesh/outrigger/test/command"
 )
 
 // TestAddADriver does what docs/add-a-driver.md says, in a module of its own
@@ -47,7 +49,10 @@ func TestAddADriver(t *testing.T) {
 	files["go.sum"] = string(sums)
 	files["go.mod"] = string(requirements)
 
-	w := walk{t: t, dir: t.TempDir()}
+	w := walk{t: t, dir: t.TempDir(), program: "."}
+	if testing.Short() {
+		w = inModule(w, root, files)
+	}
 	for name, content := range files {
 		path := filepath.Join(w.dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -57,20 +62,24 @@ func TestAddADriver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Like "go mod tidy", this lists every module that is compiled. With fewer the go
-	// command reads the go.mod files of versions that nothing here uses.
-	w.run("go", "mod", "edit", "-module=example.com/quiet-mesh",
-		"-require=github.com/outrigger-mesh/outrigger@v0.0.0", "-replace=github.com/outrigger-mesh/outrigger="+root)
 	if testing.Short() {
-		// Vet reads the types of all packages of all modules.
-		w.run("go", "test", "-vet=off", "./...")
+		// A test runs in its package's folder, so the go command cannot start it here. Vet
+		// reads the types of all packages of all modules.
+		w.run("go", "test", "-c", "-vet=off", "-o", w.dir+"/", w.program+"/...")
+		tests := w
+		tests.root = filepath.Join(w.dir, "quiet")
+		tests.run(filepath.Join(w.dir, "quiet.test"))
 	} else {
+		// Like "go mod tidy", this lists every module that is compiled. With fewer the go
+		// command reads the go.mod files of versions that nothing here uses.
+		w.run("go", "mod", "edit", "-module=example.com/quiet-mesh",
+			"-require=github.com/outrigger-mesh/outrigger@v0.0.0", "-replace=github.com/outrigger-mesh/outrigger="+root)
 		w.run("go", "vet", "./...")
 		w.run("go", "test", "./...")
 	}
 
 	pod := &corev1.Pod{}
-	if err := yaml.UnmarshalStrict([]byte(w.run("go", "run", ".", "inject", "-f", "pod.yaml")), pod); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(w.run("go", "run", w.program, "inject", "-f", filepath.Join(w.dir, "pod.yaml"))), pod); err != nil {
 		t.Fatal(err)
 	}
 	containers := append(pod.Spec.InitContainers, pod.Spec.Containers...)
@@ -99,18 +108,50 @@ func guideFiles(guide string) map[string]string {
 
 // walk runs commands in a folder.
 type walk struct {
-	t   *testing.T
-	dir string
+	t *testing.T
+	// dir has the guide's files, and the commands run there or, if it is set, in root.
+	dir, root string
+	// program is the pattern of the vendor's program, relative to where the commands run.
+	program string
+	// flags are more flags of the go command.
+	flags string
+}
+
+// inModule has the walk compile the guide's files as if they were in a folder of this module,
+// and returns the walk for that. In a module of its own the packages of this one have another
+// path, by which all of them are compiled again.
+func inModule(w walk, root string, files map[string]string) walk {
+	w.t.Helper()
+	w.root, w.program = root, "./app/quiet-mesh"
+	overlay := make(map[string]string)
+	for name, content := range files {
+		if strings.Contains(content, `"github.com/outrigger-mesh/outrigger/internal/`) {
+			w.t.Errorf("%s of the guide imports an internal package", name)
+		}
+		if strings.HasPrefix(name, "go.") {
+			delete(files, name)
+			continue
+		}
+		files[name] = strings.ReplaceAll(content, "example.com/quiet-mesh", "github.com/outrigger-mesh/outrigger/app/quiet-mesh")
+		overlay[filepath.Join(root, w.program, name)] = filepath.Join(w.dir, name)
+	}
+	list, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	files["overlay.json"] = string(list)
+	w.flags = " -overlay=" + filepath.Join(w.dir, "overlay.json")
+	return w
 }
 
 // run returns what the command writes to its standard output.
 func (w walk) run(name string, args ...string) string {
 	w.t.Helper()
 	cmd := exec.Command(name, args...)
-	cmd.Dir = w.dir
+	cmd.Dir = cmp.Or(w.root, w.dir)
 	// What compiling this test has not brought into the module cache is an error, so
 	// that the walk needs no network. A workspace around it must not count.
-	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=readonly -buildvcs=false", "GOPROXY=off", "GOWORK=off", "KUBECONFIG=/dev/null")
+	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=readonly -buildvcs=false"+w.flags, "GOPROXY=off", "GOWORK=off", "KUBECONFIG=/dev/null")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

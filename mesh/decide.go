@@ -11,8 +11,8 @@ import (
 type Decision struct {
 	Allowed bool   `json:"allowed"`
 	Reason  Reason `json:"reason"`
-	// Origin is that of the rule that allows it. It is zero if no rule was needed or none
-	// matched, and for traffic that leaves the mesh.
+	// Origin is that of the rule that allows or denies it. It is zero if no rule was needed or
+	// none matched, and for traffic that leaves the mesh.
 	Origin Origin `json:"origin,omitzero"`
 	// Outside is, for traffic that leaves the mesh, the EgressHost's name or the range of the
 	// EgressRoutes that decides. It is empty if none does.
@@ -30,6 +30,8 @@ const (
 	AllowedByRule    Reason = "AllowedByRule"
 	AllowedByIngress Reason = "AllowedByIngress"
 	NoRule           Reason = "NoRule"
+	// DeniedByRule: a denial matches, whatever allows the traffic.
+	DeniedByRule Reason = "DeniedByRule"
 	// AllowedByMode: the caller has no identity, and the mode Permissive accepts it.
 	AllowedByMode Reason = "AllowedByMode"
 	// MeshTLSOnly: the call does not use mesh TLS, and neither the mode Strict nor an
@@ -53,6 +55,9 @@ func (a Access) Decide(peer Identity, r *Request) Decision {
 	if peer.Validate() != nil {
 		return Decision{Reason: IdentityNeeded}
 	}
+	if denied, ok := a.denies(peer, r); ok {
+		return denied
+	}
 	if a.Anyone {
 		return Decision{Allowed: true, Reason: AllowedToAnyone}
 	}
@@ -64,8 +69,31 @@ func (a Access) Decide(peer Identity, r *Request) Decision {
 	return Decision{Reason: NoRule}
 }
 
-// Names reports whether the peer is one of the sources.
-func (p Permission) Names(peer Identity) bool { return slices.Contains(p.Sources, peer) }
+// Names reports whether the peer is one of the sources, and not one of the exceptions.
+func (p Permission) Names(peer Identity) bool {
+	return covers(p.Sources, peer) && !covers(p.Except, peer)
+}
+
+// Names reports whether the rule denies the caller something. The peer is zero for a caller without
+// an identity.
+func (d Denial) Names(peer Identity) bool {
+	return (d.Everyone || covers(d.Sources, peer)) && !covers(d.Except, peer)
+}
+
+// covers reports whether one of the identities stands for the peer.
+func covers(all []Identity, peer Identity) bool {
+	return slices.ContainsFunc(all, func(id Identity) bool { return id.Covers(peer) })
+}
+
+// denies returns the decision of the first denial that matches, or false.
+func (a Access) denies(peer Identity, r *Request) (Decision, bool) {
+	for _, d := range a.Denials {
+		if d.Names(peer) && slices.ContainsFunc(d.Requests, func(m HTTPMatch) bool { return m.Denies(r) }) {
+			return Decision{Reason: DeniedByRule, Origin: d.Origin}, true
+		}
+	}
+	return Decision{}, false
+}
 
 func permitsAny(matches []HTTPMatch, r *Request) bool {
 	return slices.ContainsFunc(matches, func(m HTTPMatch) bool { return m.Permits(r) })
@@ -119,6 +147,9 @@ func (in *Inbound) Decide(a Arrival) Decision {
 	if !port.Protocol.IsHTTP() {
 		a.Request = nil
 	}
+	if denied, ok := port.Access.denies(a.Peer, a.Request); ok {
+		return denied
+	}
 	refused := Decision{Reason: NoRule}
 	if a.Security == MeshTLS {
 		if refused = port.Access.Decide(a.Peer, a.Request); refused.Allowed {
@@ -137,6 +168,11 @@ func (in *Inbound) Decide(a Arrival) Decision {
 		return Decision{Reason: MeshTLSOnly}
 	case !port.Access.Anyone:
 		return Decision{Reason: IdentityNeeded}
+	case a.Security == OtherTLS:
+		// The requests within the application's own TLS are not visible.
+		if denied, ok := port.Access.denies(a.Peer, nil); ok {
+			return denied
+		}
 	}
 	return Decision{Allowed: true, Reason: AllowedByMode}
 }
@@ -203,7 +239,7 @@ func (o *Outbound) DestinationAt(to netip.AddrPort) (*Destination, bool) {
 // connection, or false: the connection is then closed.
 func (d *Destination) ServerOf(name string) (ServerRoute, bool) {
 	for _, server := range d.Servers {
-		if MatchesHost(server.Host, name) {
+		if MatchesName(server.Host, name) {
 			return server, true
 		}
 	}
@@ -288,7 +324,7 @@ func (p EgressRoutes) HostOf(d Departure) (EgressHost, bool) {
 	}
 	best := -1
 	for i, host := range p.Hosts {
-		if MatchesHost(host.Host, name) && (best < 0 || CompareHosts(host.Host, p.Hosts[best].Host) < 0) {
+		if MatchesName(host.Host, name) && (best < 0 || CompareHosts(host.Host, p.Hosts[best].Host) < 0) {
 			best = i
 		}
 	}
@@ -324,6 +360,12 @@ func MatchesHost(pattern, host string) bool {
 		return strings.HasPrefix(suffix, ".") && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
 	}
 	return host != "" && host == pattern
+}
+
+// MatchesName is MatchesHost for names in DNS, which mean the same with a final dot: the hosts of
+// requests and the server names of TLS with which an application calls.
+func MatchesName(pattern, name string) bool {
+	return MatchesHost(strings.TrimSuffix(pattern, "."), strings.TrimSuffix(name, "."))
 }
 
 // CompareHosts compares patterns of hosts by precedence: exact ones come before wildcards,

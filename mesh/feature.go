@@ -95,6 +95,9 @@ const (
 	// FeatureAudit counts what access rules would refuse, without enforcing them (Access's
 	// Audit). A proxy without it ignores the audit.
 	FeatureAudit Feature = "Audit"
+	// FeatureAccessPolicies refuses what access rules deny and except (Access's Denials and
+	// Permission's Except), and lets rules name all identities of a namespace.
+	FeatureAccessPolicies Feature = "AccessPolicies"
 	// FeatureIngress accepts plaintext from outside the mesh by source address, and
 	// FeatureIngressTLS accepts TLS, with and without mesh certificates.
 	FeatureIngress    Feature = "Ingress"
@@ -139,7 +142,7 @@ func Features() []Feature {
 		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureSessionPersistence, FeatureServerNames,
 		FeatureRetries, FeatureRetryCodes, FeatureRetryBackoff, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
-		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureForwardedFor, FeatureProxyProtocol, FeatureAudit, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP, FeatureOnDemand,
+		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureForwardedFor, FeatureProxyProtocol, FeatureAudit, FeatureAccessPolicies, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP, FeatureOnDemand,
 		FeatureOpenConnections, FeatureAccessLogs, FeatureAccessLogSampling, FeatureZipkinTracing, FeatureOTLPTracing, FeaturePlaintextMesh,
 	}
 }

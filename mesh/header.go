@@ -60,6 +60,9 @@ func isSeparator(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '
 // so those of rules that are only audited are left out: an audit changes no request.
 func (p *InboundPort) ComparedHeaders() []string {
 	var names []string
+	for _, rule := range p.Access.Denials {
+		names = appendCompared(names, rule.Requests...)
+	}
 	if !p.Access.Anyone {
 		for _, rule := range p.Access.Rules {
 			names = appendCompared(names, rule.Requests...)

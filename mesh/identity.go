@@ -24,6 +24,33 @@ func (id Identity) String() string {
 	return "spiffe://" + id.TrustDomain + "/ns/" + id.Namespace + "/sa/" + id.ServiceAccount
 }
 
+// Covers reports whether id stands for the peer, which must be complete: it is equal, or it has no
+// ServiceAccount and stands for all of its namespace, or has no Namespace either and stands for
+// all of its trust domain. An Identity without a TrustDomain, or with a ServiceAccount and no
+// Namespace, stands for nobody.
+func (id Identity) Covers(peer Identity) bool {
+	switch {
+	case id.TrustDomain == "" || id.TrustDomain != peer.TrustDomain || peer.Validate() != nil:
+		return false
+	case id.Namespace == "":
+		return id.ServiceAccount == ""
+	}
+	return id.Namespace == peer.Namespace && (id.ServiceAccount == "" || id.ServiceAccount == peer.ServiceAccount)
+}
+
+// GroupPrefix returns the beginning of the SPIFFE IDs for which id stands if it has no
+// ServiceAccount, see Covers. It returns false for an Identity with a ServiceAccount, or without a
+// TrustDomain.
+func (id Identity) GroupPrefix() (string, bool) {
+	switch {
+	case id.TrustDomain == "" || id.ServiceAccount != "":
+		return "", false
+	case id.Namespace == "":
+		return "spiffe://" + id.TrustDomain + "/ns/", true
+	}
+	return "spiffe://" + id.TrustDomain + "/ns/" + id.Namespace + "/sa/", true
+}
+
 // ParseIdentity parses a SPIFFE ID in the form written by String. Service account names
 // may contain dots. A trust domain, namespace or service account that is empty or
 // contains a slash is an error.

@@ -6,7 +6,7 @@ type StringMatch struct {
 	// Exact must equal the string.
 	Exact string `json:"exact,omitempty"`
 	// Prefix must be a prefix of the string. For paths it matches whole elements: "/a" and
-	// "/a/" both match "/a" and "/a/b" but not "/ab".
+	// "/a/" both match "/a" and "/a/b" but not "/ab". Slashes at its end count for nothing.
 	Prefix string `json:"prefix,omitempty"`
 	// Regex is an RE2 expression that must match the whole string. An invalid expression
 	// matches nothing.

@@ -18,7 +18,7 @@ func (v *View) Needs() []Feature {
 	if v.Inbound.TLS == Permissive && !v.Proxy.Plaintext {
 		n.add(FeaturePermissiveTLS)
 	}
-	n.addIf(map[Feature]bool{FeatureAudit: v.Inbound.Others.Audit})
+	n.add(v.Inbound.Others.Needs()...)
 	for i := range v.Inbound.Ports {
 		n.add(v.Inbound.Ports[i].Needs()...)
 	}
@@ -198,17 +198,32 @@ func (p *InboundPort) Needs() []Feature {
 	var n needs
 	n.add(p.Protocol.Needs()...)
 	n.add(p.Limits.Needs()...)
-	n.addIf(map[Feature]bool{FeatureAudit: p.Access.Audit, FeatureProxyProtocol: p.ProxyProtocol})
-	for _, rule := range p.Access.Rules {
-		for _, match := range rule.Requests {
-			n.add(match.Needs()...)
-		}
-	}
+	n.addIf(map[Feature]bool{FeatureProxyProtocol: p.ProxyProtocol})
+	n.add(p.Access.Needs()...)
 	for i := range p.Ingress {
 		n.add(p.Ingress[i].Needs()...)
 	}
 	return n.inOrder()
 }
+
+// Needs returns the features that the rules require of a server's proxy.
+func (a Access) Needs() []Feature {
+	n := needs{FeatureAudit: a.Audit, FeatureAccessPolicies: len(a.Denials) > 0}
+	for _, rule := range a.Rules {
+		n.addIf(map[Feature]bool{FeatureAccessPolicies: len(rule.Except) > 0 || slices.ContainsFunc(rule.Sources, isGroup)})
+		for _, match := range rule.Requests {
+			n.add(match.Needs()...)
+		}
+	}
+	for _, rule := range a.Denials {
+		for _, match := range rule.Requests {
+			n.add(match.Needs()...)
+		}
+	}
+	return n.inOrder()
+}
+
+func isGroup(id Identity) bool { return id.ServiceAccount == "" }
 
 // Needs returns the features that the ingress rule requires of a server's proxy.
 func (i *Ingress) Needs() []Feature {

@@ -44,6 +44,11 @@ func (r *EgressRoutes) Normalize(request *Request) (*Request, bool) {
 // the application gets the path as it came. Rules that are only audited do not count: an audit
 // changes no request.
 func (p *InboundPort) ComparesPath() bool {
+	for _, rule := range p.Access.Denials {
+		if slices.ContainsFunc(rule.Requests, HTTPMatch.comparesPath) {
+			return true
+		}
+	}
 	if !p.Access.Anyone {
 		for _, rule := range p.Access.Rules {
 			if slices.ContainsFunc(rule.Requests, HTTPMatch.comparesPath) {

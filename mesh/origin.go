@@ -88,9 +88,12 @@ func (p *InboundPort) AllOrigins() []Origin {
 
 // AllOrigins returns the origins of the rules, in their order.
 func (a Access) AllOrigins() []Origin {
-	all := make([]Origin, len(a.Rules))
-	for i, rule := range a.Rules {
-		all[i] = rule.Origin
+	all := make([]Origin, 0, len(a.Rules)+len(a.Denials))
+	for _, rule := range a.Rules {
+		all = append(all, rule.Origin)
+	}
+	for _, denial := range a.Denials {
+		all = append(all, denial.Origin)
 	}
 	return all
 }
@@ -126,9 +129,9 @@ func (v *View) OriginsOf(part Part) []Origin {
 		}
 	case PartPermission:
 		for _, access := range v.Inbound.accesses() {
-			for _, rule := range access.Rules {
-				if rule.Origin.Name() == part.Name {
-					return []Origin{rule.Origin}
+			for _, origin := range access.AllOrigins() {
+				if origin.Name() == part.Name {
+					return []Origin{origin}
 				}
 			}
 		}

@@ -98,6 +98,10 @@ func partOfPermission(p Permission) Part {
 	return Part{PartPermission, p.Origin.Name(), p.Origin.Object.Namespace, DigestOf(p)}
 }
 
+func partOfDenial(d Denial) Part {
+	return Part{PartPermission, d.Origin.Name(), d.Origin.Object.Namespace, DigestOf(d)}
+}
+
 func partOfIngress(i Ingress) Part {
 	return Part{PartIngress, i.Origin.Name(), i.Origin.Object.Namespace, DigestOf(i)}
 }
@@ -146,6 +150,9 @@ func inboundParts(in *Inbound) map[Part]struct{} {
 	for _, access := range in.accesses() {
 		for _, rule := range access.Rules {
 			parts[partOfPermission(rule)] = struct{}{}
+		}
+		for _, denial := range access.Denials {
+			parts[partOfDenial(denial)] = struct{}{}
 		}
 	}
 	for _, port := range in.Ports {
@@ -311,7 +318,14 @@ func (in *Inbound) without(parts map[Part]struct{}) *Inbound {
 	if !anyOf(parts, PartPermission, PartIngress) || !anyIn(inboundParts(in), parts) {
 		return in
 	}
+	// What a denial that is left out might refuse is refused with all the rest.
+	closed := func(a Access) bool {
+		return slices.ContainsFunc(a.Denials, func(d Denial) bool { _, out := parts[partOfDenial(d)]; return out })
+	}
 	access := func(a Access) Access {
+		if closed(a) {
+			return Access{}
+		}
 		a.Rules = slices.DeleteFunc(slices.Clone(a.Rules), func(p Permission) bool { _, out := parts[partOfPermission(p)]; return out })
 		return a
 	}
@@ -320,6 +334,9 @@ func (in *Inbound) without(parts map[Part]struct{}) *Inbound {
 	without.Ports, without.Others = slices.Clone(in.Ports), access(in.Others)
 	for i := range without.Ports {
 		port := &without.Ports[i]
+		if closed(port.Access) {
+			port.Ingress = nil
+		}
 		port.Access = access(port.Access)
 		port.Ingress = slices.DeleteFunc(slices.Clone(port.Ingress), func(i Ingress) bool { _, out := parts[partOfIngress(i)]; return out })
 	}

@@ -8,7 +8,8 @@ import "strings"
 // query, which is returned unchanged. In the path, in this order:
 //
 //  1. Escapes of letters, digits, "-", ".", "_" and "~" are decoded. All other escapes, and
-//     percent signs that escape nothing, stay as they are.
+//     percent signs that escape nothing, stay as they are, and so do escapes of characters that
+//     would become a part of another escape, as in "%%361".
 //  2. A backslash becomes a slash, and bytes that a URL path cannot contain are escaped: `"`,
 //     "<", ">", "^", "`", "{", "|", "}" and those of characters outside ASCII.
 //  3. Dot segments are removed as in RFC 3986, section 5.2.4. A segment is one too if
@@ -62,7 +63,7 @@ func normalSegment(segment string) (string, bool) {
 			switch {
 			case escaped == 0:
 				return "", false
-			case isUnreserved(escaped):
+			case isUnreserved(escaped) && !(hexDigit(escaped) >= 0 && beginsEscape(out.String())):
 				out.WriteByte(escaped)
 			default:
 				out.WriteString(segment[i : i+3])
@@ -80,6 +81,12 @@ func normalSegment(segment string) (string, bool) {
 		}
 	}
 	return out.String(), true
+}
+
+// beginsEscape reports whether a text ends with a percent sign, or one and a digit.
+func beginsEscape(text string) bool {
+	n := len(text)
+	return n > 0 && text[n-1] == '%' || n > 1 && text[n-2] == '%' && hexDigit(text[n-1]) >= 0
 }
 
 func isUnreserved(c byte) bool {

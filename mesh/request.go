@@ -82,7 +82,7 @@ func (m StringMatch) matchesPath(path string) bool {
 	if m.Exact != "" || m.Prefix == "" {
 		return m.Matches(path)
 	}
-	prefix := strings.TrimSuffix(m.Prefix, "/")
+	prefix := strings.TrimRight(m.Prefix, "/")
 	return path == prefix || strings.HasPrefix(path, prefix+"/")
 }
 

@@ -1,6 +1,7 @@
 package mesh_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -143,5 +144,13 @@ func TestMatchesHost(t *testing.T) {
 		if got := mesh.MatchesHost(tt.pattern, tt.host); got != tt.want {
 			t.Errorf("MatchesHost(%q, %q) = %t", tt.pattern, tt.host, got)
 		}
+		for _, spelled := range [][2]string{{tt.pattern, tt.host}, {tt.pattern + ".", tt.host}, {tt.pattern, tt.host + "."}, {tt.pattern + ".", strings.ToUpper(tt.host) + "."}} {
+			if got := mesh.MatchesName(spelled[0], spelled[1]); got != tt.want {
+				t.Errorf("MatchesName(%q, %q) = %t", spelled[0], spelled[1], got)
+			}
+		}
+	}
+	if mesh.MatchesName("a.example", "a.example..") {
+		t.Error("a name with two final dots matches")
 	}
 }

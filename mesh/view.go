@@ -320,6 +320,10 @@ type Access struct {
 	Anyone bool `json:"anyone,omitempty"`
 	// Rules apply unless Anyone is set. One rule that matches is enough.
 	Rules []Permission `json:"rules,omitempty"`
+	// Denials refuse what they match, whatever Anyone, Rules and the port's Ingress allow. They
+	// come first, and they also apply to callers from outside the mesh. An audit does not count
+	// what they refuse.
+	Denials []Denial `json:"denials,omitempty"`
 	// Audit is set only with Anyone. The proxy then evaluates Rules without enforcing them,
 	// and counts what they would refuse; see Inbound.Audit.
 	Audit bool `json:"audit,omitempty"`
@@ -329,10 +333,29 @@ type Access struct {
 type Permission struct {
 	// Origin is that of the rule. Its name is also that of the rule in metrics.
 	Origin Origin `json:"origin,omitzero"`
-	// Sources are sorted. Empty means nobody.
+	// Sources are sorted. Empty means nobody. One without a ServiceAccount stands for all of its
+	// namespace, see Identity's Covers.
 	Sources []Identity `json:"sources"`
+	// Except are identities that the rule does not allow even if Sources has them, in the same
+	// form.
+	Except []Identity `json:"except,omitempty"`
 	// Requests are the allowed requests; one match is enough, and empty allows nothing.
 	// For non-HTTP protocols it is the zero HTTPMatch.
+	Requests []HTTPMatch `json:"requests"`
+}
+
+// Denial refuses its callers certain requests.
+type Denial struct {
+	// Origin is that of the rule. Its name is also that of the rule in metrics.
+	Origin Origin `json:"origin,omitzero"`
+	// Everyone means all callers, also those without an identity of the mesh. Otherwise Sources
+	// are identities in the form of Permission's Sources, sorted.
+	Everyone bool       `json:"everyone,omitempty"`
+	Sources  []Identity `json:"sources,omitempty"`
+	// Except are identities that the rule does not refuse, in the same form.
+	Except []Identity `json:"except,omitempty"`
+	// Requests are refused if one match denies them, see HTTPMatch's Denies. Empty refuses
+	// nothing. A connection whose requests are not visible is refused whatever the matches are.
 	Requests []HTTPMatch `json:"requests"`
 }
 

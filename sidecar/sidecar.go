@@ -160,9 +160,35 @@ func CheckImage(name, image string) error {
 	return d.ImageChecker.CheckImage(image)
 }
 
+// Releases returns what is known of the versions of a class's proxy, or nil if nothing is.
+func Releases(class string) *driver.Releases {
+	d, err := lookup(class)
+	if err != nil || d.Releaser == nil {
+		return nil
+	}
+	return d.Releaser.Releases()
+}
+
+// LackedByImage says what an image lacks of the features that the class's driver declares.
+func LackedByImage(class, image string) []string {
+	if known := Releases(class); known != nil {
+		return known.LackedByImage(image)
+	}
+	return nil
+}
+
+// KeyExchange returns the strongest key exchange that a proxy of the class has by default, by the
+// version that it reports, or "" if that is unknown.
+func KeyExchange(class, version string) string {
+	if known := Releases(class); known != nil {
+		return known.KeyExchange(version)
+	}
+	return ""
+}
+
 // Features returns the optional features that the class's driver declares, or none if
 // it declares none or does not exist. Any other required feature becomes a Problem of
-// the object that requires it.
+// the object that requires it. Older supported versions of the proxy may lack some.
 func Features(class string) []mesh.Feature {
 	d, err := lookup(class)
 	if err != nil || d.Featurer == nil {

@@ -16,6 +16,9 @@ const (
 	// AccessMode is an annotation, also of a TrafficTarget, that is Audit: count what the
 	// policies would refuse, before they are enforced.
 	AccessMode = "openservicemesh.io/access-mode"
+	// DefaultAccess is an annotation of a namespace that says what happens to calls of its pods
+	// about which no policy decides: allow, deny, or audit, which allows and counts them.
+	DefaultAccess = "openservicemesh.io/default-access"
 )
 
 // Annotations of pods, and of namespaces for all of their pods.

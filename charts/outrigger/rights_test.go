@@ -36,8 +36,6 @@ func testInjectorRights(t *testing.T, s *server) {
 		requests("get", "ConfigMap osm-system/outrigger-injector"), requests("list watch", "ConfigMap osm-system/"))
 	ownCA := requests("get list watch update", "Secret osm-system/outrigger-injector-ca")
 	readSecret := requests("get list watch", "Secret osm-system/mine")
-	askSigner := requests("create get delete", "CertificateSigningRequest /a")
-	readRootCA := requests("get list watch", "ConfigMap osm-system/kube-root-ca.crt")
 	always := slices.Concat(
 		requests("get", "Namespace /shop"), requests("list watch", "Namespace /"),
 		requests("get list watch", "MeshConfig osm-system/osm-mesh-config"))
@@ -50,8 +48,7 @@ func testInjectorRights(t *testing.T, s *server) {
 		requests("create update delete", "MutatingWebhookConfiguration /outrigger-injector"),
 		requests("patch", "MeshConfig osm-system/osm-mesh-config"), requests("list", "MeshConfig shop/"),
 		requests("patch", "Namespace /shop"), requests("list create", "Pod shop/a"), requests("create", "Event shop/a"),
-		requests("list", "CertificateSigningRequest /"), requests("approve", "CertificateSigningRequest example.com/other"))
-	approve := requests("approve", "CertificateSigningRequest example.com/webhooks")
+		requests("create get delete", "CertificateSigningRequest /a"), requests("approve", "CertificateSigningRequest example.com/webhooks"))
 
 	for _, test := range []struct {
 		name, values string
@@ -60,23 +57,15 @@ func testInjectorRights(t *testing.T, s *server) {
 		{
 			"own CA", "{}",
 			[][]string{patchCABundle, readConfig, ownCA},
-			[][]string{readSecret, askSigner, approve},
+			[][]string{readSecret},
 		}, {
 			"cert-manager", "{injector: {patchCABundle: false, injectCAFrom: osm-system/mine, mountConfig: true, certificate: {mode: secret, secretName: mine}}}",
 			[][]string{readSecret},
-			[][]string{patchCABundle, readConfig, ownCA, askSigner, approve, requests("update", "Secret osm-system/mine")},
+			[][]string{patchCABundle, readConfig, ownCA, requests("update", "Secret osm-system/mine")},
 		}, {
 			"files", "{injector: {mountConfig: true, certificate: {mode: files, volume: {secret: {secretName: mine}}}}}",
 			[][]string{patchCABundle},
-			[][]string{readConfig, ownCA, readSecret, askSigner, approve},
-		}, {
-			"signer", "{injector: {mountConfig: true, certificate: {mode: csr, csr: {signerName: example.com/webhooks, approve: true}}}}",
-			[][]string{patchCABundle, askSigner, readRootCA, approve},
 			[][]string{readConfig, ownCA, readSecret},
-		}, {
-			"signer with its own CA", "{injector: {mountConfig: true, certificate: {mode: csr, volume: {configMap: {name: ca}}, csr: {signerName: example.com/webhooks}}}}",
-			[][]string{patchCABundle, askSigner},
-			[][]string{readConfig, ownCA, readSecret, readRootCA, approve},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -3,8 +3,8 @@
 package main
 
 import (
-	"github.com/outrigger-mesh/outrigger/app/lab"
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
+	"github.com/outrigger-mesh/outrigger/test/command"
 )
 
-func main() { lab.Main() }
+func main() { command.Main() }

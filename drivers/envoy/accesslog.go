@@ -3,6 +3,7 @@ package envoy
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
 // logs are the logs of a kind of requests or connections.
@@ -67,6 +69,35 @@ func accessLogs(s *mesh.Settings, of logs) []*accesslogv3.AccessLog {
 		return []*accesslogv3.AccessLog{of.records, of.lines}
 	}
 	return []*accesslogv3.AccessLog{of.records, logIf(allFilters(filters...), of.lines)}
+}
+
+// silentConnections returns the log of connections to an HTTP port whose client has waited and left
+// without a byte, which have no request that could be logged. The connection has a protocol once a
+// byte of a request was read, and a flag after bytes that are none.
+func silentConnections(s *mesh.Settings) []*accesslogv3.AccessLog {
+	if !s.AccessLog.Enabled {
+		return nil
+	}
+	return []*accesslogv3.AccessLog{logIf(allFilters(lasting(telemetry.SilentAfter), expressionFilter("!has(request.protocol) && response.flags == 0")), stdout(map[string]format{
+		"bytes_received":           "%BYTES_RECEIVED%",
+		"bytes_sent":               "%BYTES_SENT%",
+		"connection_close_details": telemetry.Silent,
+		"downstream_local":         "%DOWNSTREAM_LOCAL_ADDRESS%",
+		"downstream_remote":        "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%",
+		"duration":                 "%DURATION%",
+		"response_flags":           "%RESPONSE_FLAGS%",
+		"start_time":               "%START_TIME%",
+	}))}
+}
+
+// lasting is true for what has lasted at least that long.
+func lasting(d time.Duration) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_DurationFilter{DurationFilter: &accesslogv3.DurationFilter{
+		Comparison: &accesslogv3.ComparisonFilter{
+			Op:    accesslogv3.ComparisonFilter_GE,
+			Value: &corev3.RuntimeUInt32{DefaultValue: uint32(d.Milliseconds()), RuntimeKey: "outrigger.access_log_silence"},
+		},
+	}}}
 }
 
 // logIf returns a log with a filter.
@@ -128,38 +159,43 @@ func allFilters(filters ...*accesslogv3.AccessLogFilter) *accesslogv3.AccessLogF
 // stdoutLog uses Open Service Mesh's field names, which its users search for, and adds
 // the verified identities and the reasons of refusals.
 func stdoutLog(from direction) *accesslogv3.AccessLog {
+	return stdout(map[string]format{
+		"authority":                "%REQ(:AUTHORITY)%",
+		"bytes_received":           "%BYTES_RECEIVED%",
+		"bytes_sent":               "%BYTES_SENT%",
+		"downstream_failure":       "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%",
+		"downstream_local":         "%DOWNSTREAM_LOCAL_ADDRESS%",
+		"downstream_peer":          "%DOWNSTREAM_PEER_URI_SAN%",
+		"downstream_remote":        "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%",
+		"duration":                 "%DURATION%",
+		"method":                   "%REQ(:METHOD)%",
+		"path":                     "%REQ(:PATH)%",
+		"protocol":                 "%PROTOCOL%",
+		"reason":                   "%CEL(" + format(reasonOf(from)) + ")%",
+		"requested_server_name":    "%REQUESTED_SERVER_NAME%",
+		"request_id":               "%REQ(X-REQUEST-ID)%",
+		"response_code":            "%RESPONSE_CODE%",
+		"response_code_details":    "%RESPONSE_CODE_DETAILS%",
+		"response_flags":           "%RESPONSE_FLAGS%",
+		"connection_close_details": "%CONNECTION_TERMINATION_DETAILS%",
+		"start_time":               "%START_TIME%",
+		"time_to_first_byte":       "%RESPONSE_DURATION%",
+		"trace_id":                 "%TRACE_ID%",
+		"upstream_cluster":         "%UPSTREAM_CLUSTER%",
+		"upstream_failure":         "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
+		"upstream_host":            "%UPSTREAM_HOST%",
+		"upstream_peer":            "%UPSTREAM_PEER_URI_SAN%",
+		"upstream_service_time":    "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%",
+		"user_agent":               "%REQ(USER-AGENT)%",
+		"x_forwarded_for":          "%REQ(X-FORWARDED-FOR)%",
+	})
+}
+
+// stdout is a log with one JSON object per line on stdout.
+func stdout(fields map[string]format) *accesslogv3.AccessLog {
 	return accessLog("envoy.access_loggers.stdout", &streamv3.StdoutAccessLog{
 		AccessLogFormat: &streamv3.StdoutAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
-			Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: logFields(map[string]format{
-				"authority":                "%REQ(:AUTHORITY)%",
-				"bytes_received":           "%BYTES_RECEIVED%",
-				"bytes_sent":               "%BYTES_SENT%",
-				"downstream_failure":       "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%",
-				"downstream_local":         "%DOWNSTREAM_LOCAL_ADDRESS%",
-				"downstream_peer":          "%DOWNSTREAM_PEER_URI_SAN%",
-				"downstream_remote":        "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%",
-				"duration":                 "%DURATION%",
-				"method":                   "%REQ(:METHOD)%",
-				"path":                     "%REQ(:PATH)%",
-				"protocol":                 "%PROTOCOL%",
-				"reason":                   "%CEL(" + format(reasonOf(from)) + ")%",
-				"requested_server_name":    "%REQUESTED_SERVER_NAME%",
-				"request_id":               "%REQ(X-REQUEST-ID)%",
-				"response_code":            "%RESPONSE_CODE%",
-				"response_code_details":    "%RESPONSE_CODE_DETAILS%",
-				"response_flags":           "%RESPONSE_FLAGS%",
-				"connection_close_details": "%CONNECTION_TERMINATION_DETAILS%",
-				"start_time":               "%START_TIME%",
-				"time_to_first_byte":       "%RESPONSE_DURATION%",
-				"trace_id":                 "%TRACE_ID%",
-				"upstream_cluster":         "%UPSTREAM_CLUSTER%",
-				"upstream_failure":         "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
-				"upstream_host":            "%UPSTREAM_HOST%",
-				"upstream_peer":            "%UPSTREAM_PEER_URI_SAN%",
-				"upstream_service_time":    "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%",
-				"user_agent":               "%REQ(USER-AGENT)%",
-				"x_forwarded_for":          "%REQ(X-FORWARDED-FOR)%",
-			})},
+			Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: logFields(fields)},
 		}},
 	})
 }

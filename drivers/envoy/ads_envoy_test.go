@@ -34,6 +34,8 @@ type machine struct {
 	t        *testing.T
 	work     chan func()
 	logLevel string
+	// nameserver is the address of the DNS server, empty for none.
+	nameserver string
 }
 
 func newMachine(t *testing.T) *machine {
@@ -203,8 +205,8 @@ func writeIdentityLikeTheAgent(t *testing.T, dir string, ca *authority, id mesh.
 	}
 }
 
-// startSidecar runs Envoy for the proxy, with the controller's name in /etc/hosts and
-// no DNS server. The changes are applied to the files of Patch.
+// startSidecar runs Envoy for the proxy, with this /etc/hosts and the machine's DNS server.
+// The changes are applied to the files of Patch.
 func (m *machine) startSidecar(p *mesh.Proxy, c *core, hosts string, changes ...func(string) string) *podEnvoy {
 	m.t.Helper()
 	program, err := Driver{}.FindProxy()
@@ -236,7 +238,11 @@ func (m *machine) startSidecar(p *mesh.Proxy, c *core, hosts string, changes ...
 		write(filepath.Join(s.run, filepath.Base(f.Path)), os.Expand(f.Content, func(name string) string { return variables[name] }))
 	}
 	write(filepath.Join(dir, "hosts"), hosts)
-	write(filepath.Join(dir, "resolv.conf"), "")
+	resolvConf := ""
+	if m.nameserver != "" {
+		resolvConf = "nameserver " + m.nameserver + "\noptions timeout:1 attempts:1\n"
+	}
+	write(filepath.Join(dir, "resolv.conf"), resolvConf)
 	writeIdentityLikeTheAgent(m.t, s.identity, c.ca, p.Identity, p.UID, c.ca)
 	serveSecretsLikeTheAgent(m.t, s.identity)
 
@@ -298,26 +304,6 @@ func TestRealEnvoyIsServed(t *testing.T) {
 	m.eventually("all is acknowledged", func() bool { return c.runs(view) })
 	if clusters := envoy.admin("/clusters"); !strings.Contains(clusters, "10.244.0.11:14001") {
 		t.Errorf("Envoy has the endpoints\n%s", clusters)
-	}
-}
-
-// TestRealEnvoyFindsTheController resolves a name with an address of each family, of
-// which only one answers.
-func TestRealEnvoyFindsTheController(t *testing.T) {
-	m, c := newMachine(t), newCore(t)
-	view := views()["empty"].view()
-	c.set(view)
-	m.startController(c)
-	for name, hosts := range map[string]string{
-		"IPv6 first": "::1 " + drivertest.ControllerName + "\n127.0.0.1 " + drivertest.ControllerName + "\n",
-		"IPv4 first": "127.0.0.1 " + drivertest.ControllerName + "\n::1 " + drivertest.ControllerName + "\n",
-		"IPv4 only":  "127.0.0.1 " + drivertest.ControllerName + "\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			envoy := m.startSidecar(view.Proxy, c, hosts)
-			defer envoy.end()
-			m.eventually("Envoy is ready", envoy.ready)
-		})
 	}
 }
 

@@ -26,7 +26,7 @@ func (Driver) Check(ctx context.Context, view *mesh.View) error {
 	if err != nil {
 		return fmt.Errorf("envoy: %w", err)
 	}
-	form, err := staticForm(NewTranslator().Config(view))
+	form, err := Driver{}.Standalone(view)
 	if err != nil {
 		return fmt.Errorf("envoy: %w", err)
 	}
@@ -35,6 +35,12 @@ func (Driver) Check(ctx context.Context, view *mesh.View) error {
 		return fmt.Errorf("envoy: %w", err)
 	}
 	return nil
+}
+
+// Standalone returns the View's configuration as one file that Envoy can read without a
+// controller. It finds its identity in driver.IdentityDir.
+func (Driver) Standalone(view *mesh.View) ([]byte, error) {
+	return staticForm(NewTranslator().Config(view))
 }
 
 // FindProxy returns the path of Envoy: the program named by the environment variable

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -143,8 +144,8 @@ func TestFindProxy(t *testing.T) {
 	find(other)
 }
 
-// TestVersion checks that the image, the tests' program and the API have the same
-// version.
+// TestVersion checks that the tests' program and the API have the same version, and that the
+// image has one of the same branch, which may be newer than what the tests can have.
 func TestVersion(t *testing.T) {
 	mod, err := os.ReadFile("../../go.mod")
 	if err != nil {
@@ -153,21 +154,25 @@ func TestVersion(t *testing.T) {
 	if !strings.Contains(string(mod), "github.com/envoyproxy/go-control-plane/envoy v"+version) {
 		t.Errorf("go.mod has another version of the API than %s", version)
 	}
-	if image := (Driver{}).SidecarImage("linux"); !strings.HasSuffix(image, ":v"+version) {
-		t.Errorf("the image is %s", image)
+	branch := version[:strings.LastIndex(version, ".")+1]
+	if image := (Driver{}).SidecarImage("linux"); !strings.Contains(image, ":v"+branch) || !slices.Contains(releases.Newest, releases.Default) {
+		t.Errorf("the image is %s, the tests have %s, and the newest releases are %s", image, version, releases.Newest)
 	}
 }
 
-// TestOldest has the oldest supported Envoy, if it is installed, validate every View of
-// the goldens.
+// oldestTested is the oldest supported version in PyPI, from which the tests have their programs.
+const oldestTested = "1.38.3"
+
+// TestOldest has the oldest supported Envoy that can be had, if it is installed, validate every
+// View of the goldens.
 func TestOldest(t *testing.T) {
 	cache := os.Getenv("OUTRIGGER_CACHE")
 	if user, err := os.UserCacheDir(); cache == "" && err == nil {
 		cache = filepath.Join(user, "outrigger")
 	}
-	program := filepath.Join(cache, "envoy-"+oldestVersion+".0", "envoy")
+	program := filepath.Join(cache, "envoy-"+oldestTested, "envoy")
 	if _, err := os.Stat(program); err != nil {
-		t.Skipf("SKIPPED: run ENVOY_VERSION=%s.0 test/envoy/install.sh for it: %v", oldestVersion, err)
+		t.Skipf("SKIPPED: run ENVOY_VERSION=%s test/envoy/install.sh for it: %v", oldestTested, err)
 	}
 	t.Setenv("ENVOY", program)
 	for name, c := range inboundCases {
@@ -177,13 +182,22 @@ func TestOldest(t *testing.T) {
 	}
 }
 
-// TestOldImages checks which images are rejected as too old.
+// TestOldImages checks which images are rejected.
 func TestOldImages(t *testing.T) {
 	for image, old := range map[string]bool{
 		"envoyproxy/envoy-distroless:v1.22.2": true,
 		"envoyproxy/envoy:v1.36.4":            true,
-		"envoyproxy/envoy:v1.37.0":            false,
-		Driver{}.SidecarImage("linux"):        false,
+		// Its access rules join the values of a header.
+		"envoyproxy/envoy:v1.37.0":   true,
+		"envoyproxy/envoy:v1.37.10":  true,
+		"envoyproxy/envoy:v1.37.11":  false,
+		"envoyproxy/envoy:v1.37-dev": false,
+		// Headers of HTTP/2 use up its memory.
+		"envoyproxy/envoy:v1.38.0":     true,
+		"envoyproxy/envoy:v1.38.1":     false,
+		"envoyproxy/envoy:v1.39.0":     false,
+		"envoyproxy/envoy:v1.40.0":     false,
+		Driver{}.SidecarImage("linux"): false,
 	} {
 		if err := (Driver{}).CheckImage(image); (err != nil) != old {
 			t.Errorf("%s: %v", image, err)

@@ -151,6 +151,9 @@ func (m made) requestsAreClosed(name string, manager *hcmv3.HttpConnectionManage
 	if first := manager.HttpFilters[0]; first.Name != mutationFilter {
 		m.t.Errorf("%s: %s sees identity headers of the client", name, first.Name)
 	}
+	if denials := manager.HttpFilters[2]; denials.Name != denialsFilter || !denials.Disabled {
+		m.t.Errorf("%s: %s is where denials are evaluated, if there are any", name, denials.Name)
+	}
 	base := unpack[*httprbacv3.RBAC](m.t, manager.HttpFilters[1].GetTypedConfig())
 	if base.Rules == nil || base.Rules.Action != rbacv3.RBAC_ALLOW || len(base.Rules.Policies) > 0 {
 		m.t.Errorf("%s: the default rules are %v", name, base.Rules)

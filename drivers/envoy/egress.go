@@ -198,7 +198,7 @@ func (b *egress) tls(port mesh.EgressRoutes, at scope) {
 			}
 		}
 		match := at.match()
-		match.TransportProtocol, match.ServerNames = "tls", []string{strings.ToLower(host.Host)}
+		match.TransportProtocol, match.ServerNames = "tls", namesOfTLS(host.Host)
 		b.chain(at.name(name), port.Port, match, append(filters, b.builder.tcpTo(cluster, cluster))...)
 	}
 }
@@ -227,13 +227,23 @@ func (b *egress) addressCluster(host mesh.EgressHost, port uint16, protocol mesh
 func hostsOf(port mesh.EgressRoutes) []mesh.EgressHost {
 	seen := make(map[string]bool)
 	return slices.DeleteFunc(slices.Clone(port.Hosts), func(h mesh.EgressHost) bool {
-		name := strings.TrimSuffix(strings.ToLower(h.Host), ".")
+		name := plainName(h.Host)
 		if seen[name] || !isHost(name) {
 			return true
 		}
 		seen[name] = true
 		return false
 	})
+}
+
+// plainName returns a host or a wildcard in lower case and without a final dot.
+func plainName(host string) string { return strings.TrimSuffix(strings.ToLower(host), ".") }
+
+// namesOfTLS are the server names that mean a host or a wildcard: with and without the final dot.
+// Envoy compares them in lower case.
+func namesOfTLS(host string) []string {
+	name := plainName(host)
+	return []string{name, name + "."}
 }
 
 func isWildcard(host string) bool { return strings.HasPrefix(host, "*.") }

@@ -19,13 +19,13 @@ import (
 
 const name = "envoy"
 
-// oldestVersion is the oldest Envoy that accepts the controller's configuration: 1.36
-// has neither max_early_data_bytes of a TCP proxy nor the keepalive of a listener.
-const oldestVersion = "1.37"
-
 var (
 	//go:embed template.yaml
 	template string
+
+	//go:embed releases.json
+	releasesFile []byte
+	releases     = driver.ParseReleases(releasesFile)
 
 	// bootstrap is Envoy's initial configuration. The agent substitutes environment
 	// variables of the container for ${NAME}.
@@ -68,6 +68,7 @@ var (
 	_ driver.Driver    = Driver{}
 	_ driver.Templater = Driver{}
 	_ driver.Imager    = Driver{}
+	_ driver.Releaser  = Driver{}
 	_ driver.Featurer  = Driver{}
 )
 
@@ -130,17 +131,18 @@ func files(port uint32) []agentspec.File {
 // PodTemplate returns the template that Patch applies.
 func (Driver) PodTemplate() string { return template }
 
-// CheckImage rejects images that are older than the driver supports.
-func (Driver) CheckImage(image string) error {
-	return driver.CheckImageVersion(image, name, oldestVersion)
-}
+// Releases returns what is known of Envoy's versions.
+func (Driver) Releases() *driver.Releases { return releases }
+
+// CheckImage rejects images of versions that are not supported.
+func (Driver) CheckImage(image string) error { return releases.CheckImage(image) }
 
 // SidecarImage returns Envoy's official image.
 func (Driver) SidecarImage(os string) string {
 	if os == "windows" {
 		return ""
 	}
-	return "docker.io/envoyproxy/envoy:v" + version
+	return "docker.io/envoyproxy/envoy:v" + releases.Default
 }
 
 // Features returns all features of the mesh: Envoy supports every one.

@@ -26,6 +26,15 @@ var sanitizeEarly = earlyMutations(slices.Concat(removeOwn, []*mutationrulesv3.H
 	removeName(spanName), removeName("x-envoy-downstream-service-cluster"), removeName("x-envoy-downstream-service-node"), removeName("x-envoy-original-path"),
 })...)
 
+// chunkedHeader is the header by which routes recognize a request in chunks: Envoy removes
+// transfer-encoding before it chooses a route. It removes this one afterwards.
+const chunkedHeader = "x-outrigger-chunked"
+
+// markChunked sets it, after any that the client has sent was removed.
+var markChunked = earlyMutations(&mutationrulesv3.HeaderMutation{Action: &mutationrulesv3.HeaderMutation_Append{
+	Append: &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: chunkedHeader, Value: "%REQ(transfer-encoding)%"}},
+}})
+
 // spanName is the header of requests and answers from which Envoy would take the name of a span.
 const spanName = "x-envoy-decorator-operation"
 

@@ -93,6 +93,7 @@ func httpFilter(o httpOptions) *listenerv3.Filter {
 		proto.Merge(manager, normalizeEarly(o.Compared))
 	}
 	if o.Inbound {
+		manager.EarlyHeaderMutationExtensions = append(manager.EarlyHeaderMutationExtensions, markChunked)
 		manager.Http2ProtocolOptions.ConnectionKeepalive = pings
 		// The application gets the caller's identity from the verified certificate.
 		manager.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE_SET

@@ -31,6 +31,10 @@ const (
 	// proxied ends the names of the clusters whose connections begin with a header of the PROXY
 	// protocol.
 	proxied = "-proxied"
+	// once ends the names of those that use each connection for one request, which has its body in
+	// chunks: after an answer of HTTP/1.0 Envoy would forward such a body over the connection without
+	// them, and the application would read it as another request.
+	once = "-once"
 )
 
 // helloTimeout is how long to wait for a ClientHello where plaintext TCP is accepted too: after
@@ -118,17 +122,19 @@ func serverFirstPorts(ports []mesh.InboundPort) []uint16 {
 
 // appClusters connect from source addresses that are exempt from redirection.
 var appClusters = []*Resource{
-	appCluster(appHTTPCluster, mesh.HTTP, nil),
-	appCluster(appHTTP2Cluster, mesh.HTTP2, nil),
-	appCluster(appTCPCluster, mesh.TCP, nil),
+	appCluster(appHTTPCluster, mesh.HTTP, kept, nil),
+	appCluster(appHTTPCluster+once, mesh.HTTP, usedOnce, nil),
+	appCluster(appHTTP2Cluster, mesh.HTTP2, kept, nil),
+	appCluster(appTCPCluster, mesh.TCP, kept, nil),
 }
 
 // proxiedClusters are for applications that get a header of the PROXY protocol. Envoy shares
 // none of their connections between callers.
 var proxiedClusters = []*Resource{
-	appCluster(appHTTPCluster+proxied, mesh.HTTP, proxyProtocol),
-	appCluster(appHTTP2Cluster+proxied, mesh.HTTP2, proxyProtocol),
-	appCluster(appTCPCluster+proxied, mesh.TCP, proxyProtocol),
+	appCluster(appHTTPCluster+proxied, mesh.HTTP, kept, proxyProtocol),
+	appCluster(appHTTPCluster+once+proxied, mesh.HTTP, usedOnce, proxyProtocol),
+	appCluster(appHTTP2Cluster+proxied, mesh.HTTP2, kept, proxyProtocol),
+	appCluster(appTCPCluster+proxied, mesh.TCP, kept, proxyProtocol),
 }
 
 // appClusterOf returns the name of the application's cluster for a port, given the cluster for ports
@@ -151,8 +157,10 @@ var proxyProtocol = &corev3.TransportSocket{
 	})},
 }
 
-func appCluster(name string, protocol mesh.Protocol, socket *corev3.TransportSocket) *Resource {
-	policy := mesh.UpstreamPolicy{}
+// The policies of connections to the application.
+var kept, usedOnce = mesh.UpstreamPolicy{}, mesh.UpstreamPolicy{RequestsPerConnection: 1}
+
+func appCluster(name string, protocol mesh.Protocol, policy mesh.UpstreamPolicy, socket *corev3.TransportSocket) *Resource {
 	return newResource(clusterType, name, clusterDefaults, protocolOptions(protocol, policy, nil), policyCluster(name, protocol, policy), &clusterv3.Cluster{
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
 		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,

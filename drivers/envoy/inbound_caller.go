@@ -24,45 +24,6 @@ func callersSecret(name, roots string, sans []*tlsv3.SubjectAltNameMatcher) *tls
 	}}
 }
 
-// accessSANs returns the certificate names of the peers that may connect.
-func accessSANs(a mesh.Access, trustDomain string) []*tlsv3.SubjectAltNameMatcher {
-	if a.Anyone {
-		return memberSAN(trustDomain)
-	}
-	var ids []mesh.Identity
-	for _, rule := range a.Rules {
-		if matchesAny(rule.Requests) {
-			ids = append(ids, rule.Sources...)
-		}
-	}
-	return identitySANs(ids)
-}
-
-// identitySANs returns the names of the identities, or an impossible name if there are
-// none: to Envoy an empty list means everybody.
-func identitySANs(ids []mesh.Identity) []*tlsv3.SubjectAltNameMatcher {
-	uris := []string{"spiffe://" + invalidHost}
-	if len(ids) > 0 {
-		uris = make([]string, len(ids))
-	}
-	for i, id := range ids {
-		uris[i] = id.String()
-	}
-	slices.Sort(uris)
-	var out []*tlsv3.SubjectAltNameMatcher
-	for _, uri := range slices.Compact(uris) {
-		out = append(out, uriSAN(exact(uri)))
-	}
-	return out
-}
-
-// memberSAN matches every certificate of the mesh.
-func memberSAN(trustDomain string) []*tlsv3.SubjectAltNameMatcher {
-	return []*tlsv3.SubjectAltNameMatcher{uriSAN(&matcherv3.StringMatcher{
-		MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: memberPrefix(trustDomain)},
-	})}
-}
-
 func uriSAN(m *matcherv3.StringMatcher) *tlsv3.SubjectAltNameMatcher {
 	return &tlsv3.SubjectAltNameMatcher{SanType: tlsv3.SubjectAltNameMatcher_URI, Matcher: m}
 }

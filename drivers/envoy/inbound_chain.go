@@ -10,7 +10,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -95,20 +95,20 @@ func (b *inboundBuilder) httpPort(p *mesh.InboundPort) {
 func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
 	name, limit := portName(p.Port), connectionLimit(portName(p.Port))
 	if !b.proxy.Plaintext {
-		b.tcp(p, name, b.meshTLS(p.Port), b.callers(name, accessSANs(p.Access, b.settings.TrustDomain)), append(slices.Clip(limit), auditCallers(name, p.Access)...))
+		b.tcp(p, name, b.meshTLS(p.Port), b.callers(name, callersOf(p.Access, b.settings.TrustDomain)), append(slices.Clip(limit), auditCallers(name, p.Access)...))
 	}
 
 	var plain, tls []mesh.Ingress
 	for _, r := range p.Ingress {
 		switch {
-		case !matchesAny(r.Requests) || !isSatisfiable(r):
+		case !matchesAny(r.Requests) || !isSatisfiable(r) || !r.TLS && deniesOutsiders(p.Access):
 		case r.TLS:
 			tls = append(tls, r)
 		default:
 			plain = append(plain, r)
 		}
 	}
-	if b.takesPlaintext && p.Access.Anyone {
+	if b.takesPlaintext && p.Access.Anyone && !deniesOutsiders(p.Access) {
 		shadow := audited(p.Access)
 		shadow.addRanges(rangesOf(plain))
 		b.tcp(p, name+"/plaintext", rawBuffer(p.Port), nil, append(slices.Clip(limit), auditConnections(name, shadow)...))
@@ -128,8 +128,10 @@ func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
 				match.SourcePrefixRanges = cidrs([]netip.Prefix{*from.source})
 			}
 			socket := downstreamTLS(b.settings, clientCert{}, nil)
-			if sans := from.sans(b.settings.TrustDomain); sans != nil {
-				socket = b.callers(chain, sans)
+			if accepted, ok := from.callers(b.settings.TrustDomain); ok {
+				socket = b.callers(chain, accepted.without(p.Access.Denials))
+			} else if deniesOutsiders(p.Access) {
+				continue
 			}
 			b.tcp(p, chain, match, socket, limit)
 		}
@@ -142,9 +144,9 @@ func (b *inboundBuilder) others(a mesh.Access) {
 	const name = "inbound/others"
 	all := new(mesh.InboundPort)
 	if !b.proxy.Plaintext {
-		b.tcp(all, name, b.meshTLS(0), b.callers(name, accessSANs(a, b.settings.TrustDomain)), auditCallers(name, a))
+		b.tcp(all, name, b.meshTLS(0), b.callers(name, callersOf(a, b.settings.TrustDomain)), auditCallers(name, a))
 	}
-	if b.takesPlaintext && a.Anyone {
+	if b.takesPlaintext && a.Anyone && !deniesOutsiders(a) {
 		b.tcp(all, name+"/plaintext", rawBuffer(0), nil, auditConnections(name, audited(a)))
 	}
 	b.appTLS(all, name, a, nil, nil)
@@ -153,7 +155,7 @@ func (b *inboundBuilder) others(a mesh.Access) {
 // appTLS adds a filter chain for the application's own TLS, which is passed through.
 // The caller is unauthenticated, as with plaintext.
 func (b *inboundBuilder) appTLS(p *mesh.InboundPort, name string, a mesh.Access, ingress []ingressGroup, limit []*listenerv3.Filter) {
-	if !b.takesPlaintext || !a.Anyone {
+	if !b.takesPlaintext || !a.Anyone || deniesOutsiders(a) {
 		return
 	}
 	for _, group := range ingress {
@@ -175,8 +177,8 @@ func auditCallers(name string, a mesh.Access) []*listenerv3.Filter {
 // separate secret, so changing them does not change the filter chain. A filter could
 // only decide once the client sends something, and by then a server that sends first
 // would have sent data to anybody.
-func (b *inboundBuilder) callers(name string, sans []*tlsv3.SubjectAltNameMatcher) *corev3.TransportSocket {
-	b.resources = append(b.resources, newResource(secretType, name, callersSecret(name, b.settings.Roots, sans)))
+func (b *inboundBuilder) callers(name string, accepted callers) *corev3.TransportSocket {
+	b.resources = append(b.resources, newResource(secretType, name, callersSecret(name, b.settings.Roots, accepted.sans())))
 	return downstreamTLS(b.settings, clientCert{validation: adsSecret(name), required: true}, nil)
 }
 
@@ -185,10 +187,10 @@ func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv
 	manager := httpFilter(httpOptions{
 		StatPrefix: portName(p.Port), RouteName: name, Settings: b.settings, Logs: inboundRequests, Inbound: true, ComparesPath: p.ComparesPath(),
 		ServiceName: b.proxy.Identity.CommonName(),
-		Filters:     append([]*hcmv3.HttpFilter{denyAll, noRequestLimit}, authorization(b.settings.Authorization)...),
+		Filters:     append([]*hcmv3.HttpFilter{denyAll, denials, noRequestLimit}, authorization(b.settings.Authorization)...),
 	})
 	b.chain(name, match, socket, append(connectionLimit(portName(p.Port)), manager))
-	routes := inboundRoutes(name, p, allowed, shadow)
+	routes := inboundRoutes(name, b.settings.TrustDomain, p, allowed, shadow)
 	if b.settings.ForwardedFor {
 		routes.RequestHeadersToAdd = callerAddress
 	}
@@ -223,7 +225,7 @@ func (b *inboundBuilder) chain(name string, match *listenerv3.FilterChainMatch, 
 
 // inboundRoutes returns the routes of a filter chain. They all lead to the application
 // and carry the access rules, also those that are only audited, and rate limits.
-func inboundRoutes(name string, p *mesh.InboundPort, allowed, shadow policies) *routev3.RouteConfiguration {
+func inboundRoutes(name, trustDomain string, p *mesh.InboundPort, allowed, shadow policies) *routev3.RouteConfiguration {
 	cluster := appHTTPCluster
 	if p.Protocol != mesh.HTTP {
 		cluster = appHTTP2Cluster
@@ -233,6 +235,10 @@ func inboundRoutes(name string, p *mesh.InboundPort, allowed, shadow policies) *
 	host := &routev3.VirtualHost{
 		Name: name, Domains: []string{"*"},
 		TypedPerFilterConfig: map[string]*anypb.Any{rbacFilter: allowed.perRoute(shadow)},
+	}
+	denied := policies{}
+	if denied.addDenials(p.Access.Denials, trustDomain); len(denied) > 0 {
+		host.TypedPerFilterConfig[denialsFilter] = denied.refused()
 	}
 	if names := p.ComparedHeaders(); len(names) > 0 {
 		host.TypedPerFilterConfig[mutationFilter] = normalizeHeaders(names)
@@ -248,9 +254,27 @@ func inboundRoutes(name string, p *mesh.InboundPort, allowed, shadow policies) *
 		})
 	}
 	host.Routes = append(host.Routes, &routev3.Route{Match: match(mesh.HTTPMatch{}), Action: &routev3.Route_Route{Route: action}})
-	return &routev3.RouteConfiguration{
-		Name: name, VirtualHosts: []*routev3.VirtualHost{host}, RequestHeadersToRemove: envoyHeaders,
+	if p.Protocol == mesh.HTTP {
+		host.Routes = chunkedOnce(host.Routes, appClusterOf(p, cluster+once))
 	}
+	return &routev3.RouteConfiguration{
+		Name: name, VirtualHosts: []*routev3.VirtualHost{host}, RequestHeadersToRemove: append(slices.Clip(envoyHeaders), chunkedHeader),
+	}
+}
+
+// chunkedOnce returns the routes with another one before each, which sends requests in chunks to a
+// cluster that uses each connection once.
+func chunkedOnce(routes []*routev3.Route, cluster string) []*routev3.Route {
+	var all []*routev3.Route
+	for _, r := range routes {
+		chunked := proto.Clone(r).(*routev3.Route)
+		chunked.Match.Headers = append(chunked.Match.Headers, &routev3.HeaderMatcher{
+			Name: chunkedHeader, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
+		})
+		chunked.GetRoute().ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
+		all = append(all, chunked, r)
+	}
+	return all
 }
 
 // unanswered repeats a request once that changes nothing, if the application has closed the

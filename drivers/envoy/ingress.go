@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -202,19 +201,17 @@ func splitDefaultRoutes(ranges []netip.Prefix) []netip.Prefix {
 	return slices.Compact(out)
 }
 
-// sans returns the certificate names of the callers, or nil if a rule requires none.
-func (g rangeGroup) sans(trustDomain string) []*tlsv3.SubjectAltNameMatcher {
+// callers returns the callers of the mesh who may connect, and false if a rule requires none.
+func (g rangeGroup) callers(trustDomain string) (callers, bool) {
 	var ids []mesh.Identity
-	anyMember := false
 	for _, r := range g.rules {
 		if !requiresIdentity(r) {
-			return nil
+			return nil, false
 		}
-		anyMember = anyMember || r.AnyPrincipal || len(r.Principals) == 0
+		if r.AnyPrincipal || len(r.Principals) == 0 {
+			ids = append(ids, mesh.Identity{TrustDomain: trustDomain})
+		}
 		ids = append(ids, r.Principals...)
 	}
-	if anyMember {
-		return memberSAN(trustDomain)
-	}
-	return identitySANs(ids)
+	return callersNamed(ids, nil, trustDomain), true
 }

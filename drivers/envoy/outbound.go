@@ -31,6 +31,8 @@ type outboundBuilder struct {
 
 	// sessions is http for Destinations with sessions.
 	http, sessions, tcp networkFilter
+	// waiting is what listeners of HTTP log about connections without a request.
+	waiting constant
 	// cluster is the shared part of all clusters with endpoints. bases are the clusters
 	// without a policy, except for their names, by protocol.
 	cluster *clusterv3.Cluster
@@ -45,6 +47,7 @@ func newOutboundBuilder(settings *mesh.Settings, plaintext bool) *outboundBuilde
 		http:     newNetworkFilter(httpFilter(httpOptions{Settings: settings, Logs: outboundRequests})),
 		sessions: newNetworkFilter(httpFilter(httpOptions{Settings: settings, Logs: outboundRequests, Filters: sessionFilter})),
 		tcp:      newNetworkFilter(filter(tcpProxyName, tcpDefaults(accessLogs(settings, outboundConnections)))),
+		waiting:  constantOf(&listenerv3.Listener{AccessLog: silentConnections(settings)}),
 		cluster:  frozen(clusterDefaults, meshCluster(settings, plaintext)),
 		bases:    make(map[mesh.Protocol]constant),
 		own:      settingsClusters(settings),
@@ -82,15 +85,16 @@ func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
 	if len(d.Servers) > 0 {
 		seen := make(map[string]bool)
 		servers := slices.DeleteFunc(slices.Clone(d.Servers), func(s mesh.ServerRoute) bool {
-			former := seen[s.Host]
-			seen[s.Host] = true
-			return former || !isHost(s.Host)
+			name := plainName(s.Host)
+			former := seen[name]
+			seen[name] = true
+			return former || !isHost(name)
 		})
 		if len(servers) == 0 {
 			return o.connections(d, nil)
 		}
 		return []*Resource{o.listener(d, each(servers, func(s mesh.ServerRoute) filterChain {
-			match := &listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{s.Host}}
+			match := &listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: namesOfTLS(s.Host)}
 			return filterChain{match: &listenerv3.FilterChain{FilterChainMatch: match}, filter: o.tcp, own: tcpTarget(d, s.Backends)}
 		})...)}
 	}
@@ -184,6 +188,8 @@ func (o *outboundBuilder) listener(d *mesh.Destination, chains ...filterChain) *
 	}
 	if len(d.Servers) > 0 {
 		e.constant(tlsInspection)
+	} else if d.Protocol.IsHTTP() {
+		e.constant(o.waiting)
 	}
 	for _, chain := range chains {
 		e.message(listenerFilterChains, func() {

@@ -12,6 +12,7 @@ import (
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	networkrbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -24,11 +25,19 @@ import (
 const (
 	rbacFilter        = "envoy.filters.http.rbac"
 	networkRBACFilter = "envoy.filters.network.rbac"
+	denialsFilter     = "outrigger.denials"
 )
 
 // denyAll applies to routes without configuration of their own: an allow list without
 // entries. Without rules Envoy would allow everything.
 var denyAll = httpFilterOf(rbacFilter, &httprbacv3.RBAC{Rules: allow(nil)})
+
+// denials refuses nothing, except on routes with denials of their own.
+var denials = func() *hcmv3.HttpFilter {
+	f := httpFilterOf(denialsFilter, &httprbacv3.RBAC{})
+	f.Disabled = true
+	return f
+}()
 
 // policies are allow policies by the name of their rule. A request is allowed if any of
 // them matches. Nil ones stay empty.
@@ -63,9 +72,31 @@ func (p policies) addAccess(a mesh.Access, trustDomain string) {
 	}
 	for _, rule := range a.Rules {
 		if len(rule.Sources) > 0 {
-			p.add(rule.Origin.Name(), []*rbacv3.Principal{peers(rule.Sources, trustDomain)}, permissions(rule.Requests))
+			who := []*rbacv3.Principal{peers(rule.Sources, trustDomain)}
+			if len(rule.Except) > 0 {
+				who = []*rbacv3.Principal{allOf(append(who, notOf(anyOf(identities(rule.Except)))))}
+			}
+			p.add(rule.Origin.Name(), who, permissions(rule.Requests))
 		}
 	}
+}
+
+// addDenials adds what the denials refuse.
+func (p policies) addDenials(denials []mesh.Denial, trustDomain string) {
+	for _, d := range denials {
+		who := anyPrincipal
+		if !d.Everyone {
+			who = identities(d.Sources)
+		}
+		if len(d.Except) > 0 && len(who) > 0 {
+			who = []*rbacv3.Principal{allOf([]*rbacv3.Principal{anyOf(who), notOf(peers(d.Except, trustDomain))})}
+		}
+		p.add(d.Origin.Name(), who, each(d.Requests, denial))
+	}
+}
+
+func notOf(id *rbacv3.Principal) *rbacv3.Principal {
+	return &rbacv3.Principal{Identifier: &rbacv3.Principal_NotId{NotId: id}}
 }
 
 // addCallers adds the permissions of mesh peers to open connections.
@@ -94,6 +125,11 @@ func (p policies) perRoute(shadow policies) *anypb.Any {
 	return pack(&httprbacv3.RBACPerRoute{Rbac: rules})
 }
 
+// refused returns the policies as per-route configuration of what is refused.
+func (p policies) refused() *anypb.Any {
+	return pack(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: &rbacv3.RBAC{Action: rbacv3.RBAC_DENY, Policies: p}}})
+}
+
 // auditConnections returns a filter that evaluates the policies without enforcing them, once
 // the client has sent something or ends the connection. It returns none for nil policies.
 func auditConnections(name string, shadow policies) []*listenerv3.Filter {
@@ -114,8 +150,7 @@ var (
 
 // member matches every caller with a certificate of the mesh.
 func member(trustDomain string) *rbacv3.Principal {
-	anyName := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: memberPrefix(trustDomain)}}
-	return allOf([]*rbacv3.Principal{authenticated(anyName), oneURI(trustDomain)})
+	return allOf([]*rbacv3.Principal{authenticated(startingWith(memberPrefix(trustDomain))), oneURI(trustDomain)})
 }
 
 // peers matches members with one of the identities, of which there must be at least
@@ -124,11 +159,11 @@ func peers(ids []mesh.Identity, trustDomain string) *rbacv3.Principal {
 	return allOf([]*rbacv3.Principal{anyOf(identities(ids)), oneURI(trustDomain)})
 }
 
-// oneURI matches callers whose certificate has a single URI, which is a workload's.
+// oneURI matches callers whose certificate has a single URI, which is a workload's and no longer one.
 // Envoy's own check would accept one of several URIs, or a DNS name if there is no URI.
 // The header, which the client cannot set, lists all of them.
 func oneURI(trustDomain string) *rbacv3.Principal {
-	text := `(?:By=[^;]*;)*Hash=[0-9a-f]*;URI=` + regexp.QuoteMeta(memberPrefix(trustDomain)) + `[^;,"=]*`
+	text := `(?:By=[^;]*;)*Hash=[0-9a-f]*;URI=` + regexp.QuoteMeta(memberPrefix(trustDomain)) + `[\w.:-]+/sa/[\w.:-]+`
 	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Header{
 		Header: requestMatch(clientCertHeader, regex(expression(text))),
 	}}
@@ -138,7 +173,12 @@ func oneURI(trustDomain string) *rbacv3.Principal {
 func memberPrefix(trustDomain string) string { return "spiffe://" + trustDomain + "/ns/" }
 
 func identities(ids []mesh.Identity) []*rbacv3.Principal {
-	return each(ids, func(id mesh.Identity) *rbacv3.Principal { return authenticated(exact(id.String())) })
+	return each(ids, func(id mesh.Identity) *rbacv3.Principal {
+		if prefix, ok := id.GroupPrefix(); ok {
+			return authenticated(startingWith(prefix))
+		}
+		return authenticated(exact(id.String()))
+	})
 }
 
 // authenticated matches the URI of the verified certificate.
@@ -189,8 +229,7 @@ func permission(m mesh.HTTPMatch) *rbacv3.Permission {
 	case m.Path.Regex != "":
 		all = append(all, urlPath(regex(expression(m.Path.Regex))), not(ambiguousPath))
 	case prefix != "":
-		below := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: prefix + "/"}}
-		all = append(all, either(urlPath(exact(prefix)), urlPath(below)), not(ambiguousPath))
+		all = append(all, either(urlPath(exact(prefix)), urlPath(startingWith(prefix+"/"))), not(ambiguousPath))
 	}
 	if len(m.Methods) > 0 {
 		all = append(all, header(methodMatch(m.Methods)))
@@ -210,23 +249,96 @@ func permission(m mesh.HTTPMatch) *rbacv3.Permission {
 	return &rbacv3.Permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: all}}}
 }
 
+// denial matches what the condition denies, also where the application could read the request
+// differently from Envoy. A part that Envoy cannot express matches everything.
+func denial(m mesh.HTTPMatch) *rbacv3.Permission {
+	all := []*rbacv3.Permission{anyPermission[0]}
+	if path := m.Path; path != (mesh.StringMatch{}) {
+		whole := mesh.HTTPMatch{Path: path}
+		switch prefix := strings.TrimRight(path.Prefix, "/"); {
+		case !canMatch(whole):
+		case path.Exact != "":
+			all = append(all, either(urlPath(exact(path.Exact)), ambiguousDeniedPath))
+		case path.Regex != "":
+			all = append(all, either(urlPath(regex(expression(path.Regex))), ambiguousDeniedPath))
+		case prefix != "":
+			all = append(all, either(urlPath(exact(prefix)), urlPath(startingWith(prefix+"/")), ambiguousDeniedPath))
+		}
+	}
+	if methods := tokens(m.Methods); len(methods) > 0 && len(methods) == len(m.Methods) {
+		all = append(all, header(methodMatch(m.Methods)))
+	}
+	for _, h := range m.Headers {
+		if !isToken(h.Name) {
+			continue
+		}
+		all = append(all, header(headerMatch(mesh.KeyMatch{Name: h.Name, StringMatch: mesh.StringMatch{Present: true}})))
+		if pattern, ok := mesh.DeniedValue(h.StringMatch); ok && !h.Present && h.StringMatch != (mesh.StringMatch{}) {
+			if denied, ok := expressionOf(pattern); ok {
+				// No expression matches invalid UTF-8.
+				matches := func(pattern expression) *rbacv3.Permission {
+					return header(headerMatch(mesh.KeyMatch{Name: h.Name, StringMatch: mesh.StringMatch{Regex: string(pattern)}}))
+				}
+				all = append(all, either(matches(denied), not(matches(`[\x00-\x7f]*`))))
+			}
+		}
+	}
+	for _, q := range m.Query {
+		if canMatch(mesh.HTTPMatch{Query: []mesh.KeyMatch{q}}) {
+			all = append(all, deniedQuery(q))
+		}
+	}
+	return &rbacv3.Permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: all}}}
+}
+
+// deniedQuery matches requests that have the parameter with the value, or an ambiguous query. The
+// parameter is enough for a regular expression that cannot be translated.
+func deniedQuery(q mesh.KeyMatch) *rbacv3.Permission {
+	value := `(?:=[^&]*)?`
+	switch {
+	case q.Exact != "":
+		value = "=" + queryText(q.Exact)
+	case q.Prefix != "":
+		value = "=" + queryText(q.Prefix) + "[^&]*"
+	case q.Regex != "":
+		if escaped, empty, ok := escapedRegex(q.Regex); ok {
+			// What is not ASCII is denied as well.
+			if value = "=(?:" + escaped + `|[^&]*%[89A-Fa-f][^&]*)`; empty {
+				value = "(?:" + value + ")?"
+			}
+		}
+	}
+	target := func(pattern string) *rbacv3.Permission {
+		return header(requestMatch(":path", regex(expression(`[^?]*\?`+pattern))))
+	}
+	return either(target(`(?:.*&)?`+regexp.QuoteMeta(q.Name)+value+`(?:&.*)?`), target(mesh.AmbiguousQuery(q.Name)))
+}
+
 // ambiguousPath matches paths that some applications read as another one, after Envoy's
 // own normalization.
-var ambiguousPath = urlPath(regex(`.*(?:` + mesh.AmbiguousPath + `).*`))
+var ambiguousPath, ambiguousDeniedPath = urlPath(regex(`.*(?:` + mesh.AmbiguousPath + `).*`)), urlPath(regex(`.*(?:` + mesh.AmbiguousDeniedPath + `).*`))
 
-// query matches requests that have the parameter exactly once, in an unambiguous query.
-// A regular expression could match beyond the value, so it is denied.
+// query matches requests that have the parameter exactly once, in an unambiguous query. It matches
+// nothing for a regular expression that cannot be translated.
 func query(q mesh.KeyMatch) []*rbacv3.Permission {
 	const before, other = `[^?]*\?(?:`, `[^&=;%+#]*(?:=[^&;#]*)?`
 	name := regexp.QuoteMeta(q.Name)
 	value := `(?:=[^&;#]*)?`
 	switch {
-	case strings.ContainsAny(q.Name, "&=;%+#"), q.Regex != "":
+	case strings.ContainsAny(q.Name, "&=;%+#"):
 		return []*rbacv3.Permission{not(anyPermission[0])}
 	case q.Exact != "":
 		value = "=" + queryText(q.Exact)
 	case q.Prefix != "":
 		value = "=" + queryText(q.Prefix) + "(?:[^&;%#]|%[0-9A-Fa-f]{2})*"
+	case q.Regex != "":
+		escaped, empty, ok := escapedRegex(q.Regex)
+		if !ok {
+			return []*rbacv3.Permission{not(anyPermission[0])}
+		}
+		if value = "=" + escaped; empty {
+			value = "(?:" + value + ")?"
+		}
 	}
 	target := func(pattern string) *rbacv3.Permission {
 		return header(requestMatch(":path", regex(expression(pattern))))
@@ -273,6 +385,10 @@ func either(rules ...*rbacv3.Permission) *rbacv3.Permission {
 
 func exact(s string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
+}
+
+func startingWith(s string) *matcherv3.StringMatcher {
+	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: s}}
 }
 
 func cidrs(ranges []netip.Prefix) []*corev3.CidrRange { return each(ranges, cidr) }

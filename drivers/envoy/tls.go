@@ -11,6 +11,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // invalidHost is the server name of endpoints without one. No certificate of the mesh
@@ -68,7 +69,7 @@ func meshTLS(s *mesh.Settings, validation *tlsv3.SdsSecretConfig) *tlsv3.CommonT
 			TlsMinimumProtocolVersion: tlsVersion(s.TLS.Min),
 			TlsMaximumProtocolVersion: tlsVersion(s.TLS.Max),
 			CipherSuites:              s.TLS.Ciphers,
-			EcdhCurves:                s.TLS.Curves,
+			EcdhCurves:                keyExchanges(s),
 		},
 		TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{agentSecret(agentspec.SecretIdentity)},
 	}
@@ -78,6 +79,18 @@ func meshTLS(s *mesh.Settings, validation *tlsv3.SdsSecretConfig) *tlsv3.CommonT
 		}
 	}
 	return common
+}
+
+// defaultKeyExchanges are those of Envoy 1.40. Older ones know the first, but do not use it unless
+// it is named.
+var defaultKeyExchanges = []string{driver.KeyExchangeHybrid, driver.KeyExchangeClassic, "P-256"}
+
+// keyExchanges returns the key exchanges of mesh TLS, the preferred one first.
+func keyExchanges(s *mesh.Settings) []string {
+	if len(s.TLS.Curves) == 0 {
+		return defaultKeyExchanges
+	}
+	return s.TLS.Curves
 }
 
 // agentSecret refers to a secret that the agent serves under the name. The source must

@@ -74,7 +74,7 @@ func (Driver) Start(ctx context.Context) (health.Probes, error) {
 
 // Features returns what gRPC does exactly as the mesh means it.
 func (Driver) Features() []mesh.Feature {
-	return []mesh.Feature{mesh.FeatureHTTP2, mesh.FeatureHTTP2Resets, mesh.FeatureIPv6, mesh.FeatureTimeouts, mesh.FeatureLeastRequest}
+	return []mesh.Feature{mesh.FeatureHTTP2, mesh.FeatureHTTP2Resets, mesh.FeatureIPv6, mesh.FeatureTimeouts, mesh.FeatureLeastRequest, mesh.FeatureAccessPolicies}
 }
 
 // Lacks returns features that gRPC does not support, with what happens instead. All others

@@ -114,6 +114,23 @@ func TestMesh(t *testing.T) {
 		w.ctrl.SetView(v1.UID, view(v1, port, access, nil))
 		allowed.await(check, "OK [v1]")
 	})
+	t.Run("denied", func(t *testing.T) {
+		all := web.Identity
+		all.ServiceAccount = ""
+		denying := func(d mesh.Denial) mesh.Access { return mesh.Access{Anyone: true, Denials: []mesh.Denial{d}} }
+		checks := []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: check}}}
+		w.ctrl.SetView(v1.UID, view(v1, port, denying(mesh.Denial{Sources: []mesh.Identity{all}, Requests: checks}), nil))
+		allowed.await(check, "PermissionDenied")
+		allowed.await(list, "OK [v1]")
+		w.ctrl.SetView(v1.UID, view(v1, port, denying(mesh.Denial{Everyone: true, Except: []mesh.Identity{all}, Requests: []mesh.HTTPMatch{{}}}), nil))
+		allowed.await(check, "OK [v1]")
+		w.ctrl.SetView(v1.UID, view(v1, port, denying(mesh.Denial{Everyone: true, Requests: []mesh.HTTPMatch{{}}}), nil))
+		allowed.await(list, "PermissionDenied")
+		w.ctrl.SetView(v1.UID, view(v1, port, denying(mesh.Denial{Everyone: true, Requests: []mesh.HTTPMatch{{Methods: []string{"PUT"}}}}), nil))
+		allowed.await(list, "OK [v1]")
+		w.ctrl.SetView(v1.UID, view(v1, port, access, nil))
+		allowed.await(check, "OK [v1]")
+	})
 	t.Run("a port that nothing names any more", func(t *testing.T) {
 		closed := view(v1, port, mesh.Access{}, nil)
 		w.ctrl.SetView(v1.UID, mesh.NewView(closed.Proxy, closed.Settings, mesh.Seal(&mesh.Inbound{TLS: mesh.Strict}), closed.Outbound, closed.Egress))

@@ -18,10 +18,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/outrigger-mesh/outrigger/internal/compile"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
+	"github.com/outrigger-mesh/outrigger/test/compile"
 )
 
 const check, list = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List"

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,7 +37,7 @@ func servers(view *mesh.View) []*xds.Resource {
 	for i := range view.Inbound.Ports {
 		port := &view.Inbound.Ports[i]
 		chain := []*listenerv3.FilterChain{{
-			Filters: []*listenerv3.Filter{{Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(connections(access(view.Settings, port)))}}},
+			Filters: []*listenerv3.Filter{{Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(connections(access(view.Settings, port), denied(port)))}}},
 			TransportSocket: tlsSocket(&tlsv3.DownstreamTlsContext{
 				CommonTlsContext: identity(nil), RequireClientCertificate: wrapperspb.Bool(true),
 			}),
@@ -53,8 +54,15 @@ func servers(view *mesh.View) []*xds.Resource {
 
 // connections returns the configuration of a server's connections. Without a route, gRPC
 // answers no call.
-func connections(allowed map[string]*rbacv3.Policy) *hcmv3.HttpConnectionManager {
-	rules := pack(&httprbacv3.RBAC{Rules: &rbacv3.RBAC{Action: rbacv3.RBAC_ALLOW, Policies: allowed}})
+func connections(allowed, denied map[string]*rbacv3.Policy) *hcmv3.HttpConnectionManager {
+	filter := func(name string, rules *rbacv3.RBAC) *hcmv3.HttpFilter {
+		return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&httprbacv3.RBAC{Rules: rules})}}
+	}
+	var filters []*hcmv3.HttpFilter
+	if len(denied) > 0 {
+		filters = append(filters, filter("denials", &rbacv3.RBAC{Action: rbacv3.RBAC_DENY, Policies: denied}))
+	}
+	filters = append(filters, filter("access", &rbacv3.RBAC{Action: rbacv3.RBAC_ALLOW, Policies: allowed}), router)
 	return &hcmv3.HttpConnectionManager{
 		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{
 			Name: "server",
@@ -63,7 +71,7 @@ func connections(allowed map[string]*rbacv3.Policy) *hcmv3.HttpConnectionManager
 				Action: &routev3.Route_NonForwardingAction{NonForwardingAction: &routev3.NonForwardingAction{}},
 			}}}},
 		}},
-		HttpFilters: []*hcmv3.HttpFilter{{Name: "access", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: rules}}, router},
+		HttpFilters: filters,
 	}
 }
 
@@ -78,10 +86,7 @@ func access(settings *mesh.Settings, port *mesh.InboundPort) map[string]*rbacv3.
 		allowed["anyone"] = &rbacv3.Policy{Principals: []*rbacv3.Principal{authenticated(member)}, Permissions: []*rbacv3.Permission{anything}}
 	default:
 		for i, rule := range port.Access.Rules {
-			policy := &rbacv3.Policy{}
-			for _, id := range rule.Sources {
-				policy.Principals = append(policy.Principals, authenticated(exact(id.String())))
-			}
+			policy := &rbacv3.Policy{Principals: callers(rule.Sources, rule.Except)}
 			for _, match := range rule.Requests {
 				if p := permission(match); p != nil {
 					policy.Permissions = append(policy.Permissions, p)
@@ -93,6 +98,72 @@ func access(settings *mesh.Settings, port *mesh.InboundPort) map[string]*rbacv3.
 		}
 	}
 	return allowed
+}
+
+// denied returns the policies of calls that are refused, whatever allows them.
+func denied(port *mesh.InboundPort) map[string]*rbacv3.Policy {
+	refused := map[string]*rbacv3.Policy{}
+	for i, d := range port.Access.Denials {
+		policy := &rbacv3.Policy{}
+		switch {
+		case !d.Everyone:
+			policy.Principals = callers(d.Sources, d.Except)
+		case len(d.Except) > 0:
+			policy.Principals = []*rbacv3.Principal{noneOf(d.Except)}
+		default:
+			policy.Principals = []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Any{Any: true}}}
+		}
+		for _, match := range d.Requests {
+			policy.Permissions = append(policy.Permissions, denial(match))
+		}
+		if len(policy.Principals) > 0 && len(policy.Permissions) > 0 {
+			refused[strconv.Itoa(i)+" "+d.Origin.Name()] = policy
+		}
+	}
+	return refused
+}
+
+// denial returns gRPC's form of what a denial refuses. What gRPC can't compare holds.
+func denial(m mesh.HTTPMatch) *rbacv3.Permission {
+	if len(m.Methods) > 0 && !slices.Contains(m.Methods, "POST") {
+		// Every call is a POST request.
+		return &rbacv3.Permission{Rule: &rbacv3.Permission_NotRule{NotRule: anything}}
+	}
+	path := permission(mesh.HTTPMatch{Path: m.Path})
+	if path == nil || path == anything {
+		return anything
+	}
+	// The path without the condition that it is unambiguous, or one that is ambiguous.
+	return &rbacv3.Permission{Rule: &rbacv3.Permission_OrRules{OrRules: &rbacv3.Permission_Set{Rules: []*rbacv3.Permission{
+		path.GetAndRules().GetRules()[0], unambiguous.GetNotRule(),
+	}}}}
+}
+
+// callers returns the principals of the sources but for the exceptions.
+func callers(sources, except []mesh.Identity) []*rbacv3.Principal {
+	principals := identities(sources)
+	if len(principals) == 0 || len(except) == 0 {
+		return principals
+	}
+	some := &rbacv3.Principal{Identifier: &rbacv3.Principal_OrIds{OrIds: &rbacv3.Principal_Set{Ids: principals}}}
+	return []*rbacv3.Principal{{Identifier: &rbacv3.Principal_AndIds{AndIds: &rbacv3.Principal_Set{Ids: []*rbacv3.Principal{some, noneOf(except)}}}}}
+}
+
+func noneOf(ids []mesh.Identity) *rbacv3.Principal {
+	some := &rbacv3.Principal{Identifier: &rbacv3.Principal_OrIds{OrIds: &rbacv3.Principal_Set{Ids: identities(ids)}}}
+	return &rbacv3.Principal{Identifier: &rbacv3.Principal_NotId{NotId: some}}
+}
+
+func identities(ids []mesh.Identity) []*rbacv3.Principal {
+	var principals []*rbacv3.Principal
+	for _, id := range ids {
+		name := exact(id.String())
+		if group, ok := id.GroupPrefix(); ok {
+			name = regex(regexp.QuoteMeta(group) + ".+")
+		}
+		principals = append(principals, authenticated(name))
+	}
+	return principals
 }
 
 // permission returns gRPC's form of a condition, or nil if no call fulfils it, or if gRPC

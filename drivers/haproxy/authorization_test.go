@@ -294,13 +294,16 @@ func TestDenialsWithoutBodies(t *testing.T) {
 	a, j := newApp(t), new(judge)
 	port, _ := j.serve(t, "127.0.0.1:0")
 	r, ca := runInbound(t, authorized(a, port, false))
-	conn, err := dial(r.inbound, local(a.http))
-	if err != nil {
-		t.Fatal(err)
+	connect := func() (net.Conn, *bufio.Reader) {
+		conn, err := dial(r.inbound, local(a.http))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		secure := tls.Client(conn, ca.as(buyer, store))
+		return secure, bufio.NewReader(secure)
 	}
-	defer conn.Close()
-	secure := tls.Client(conn, ca.as(buyer, store))
-	answers := bufio.NewReader(secure)
+	secure, answers := connect()
 	for _, tt := range []struct {
 		method, name string
 		want         int
@@ -311,6 +314,10 @@ func TestDenialsWithoutBodies(t *testing.T) {
 			t.Fatalf("%s, %s: the answer is %v, %v, want %d", tt.method, tt.name, response, err, tt.want)
 		}
 		io.Copy(io.Discard, response.Body)
+		// HAProxy 3.0 ends the connection after its own 204.
+		if response.Close && tt.want == 204 && isAtLeast(t, 3, 0) {
+			secure, answers = connect()
+		}
 	}
 }
 

@@ -30,6 +30,6 @@ func (d Driver) Check(ctx context.Context, view *mesh.View) error {
 // FindProxy returns the path of HAProxy: the value of the environment variable HAPROXY,
 // the haproxy in PATH, or Debian's.
 func (Driver) FindProxy() (string, error) {
-	return program.Find("HAPROXY", "install the package haproxy, as 'make haproxy' does, or set HAPROXY to the path of an HAProxy of "+version+" or later",
+	return program.Find("HAPROXY", "install the package haproxy, as 'make haproxy' does, or set HAPROXY to the path of an HAProxy of "+releases.Oldest+" or later",
 		name, "/usr/sbin/haproxy")
 }

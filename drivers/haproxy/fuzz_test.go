@@ -51,7 +51,7 @@ func FuzzTranslate(f *testing.F) {
 // Views that they have all lines that a configuration can have.
 var harmless = sync.OnceValue(func() map[string]bool {
 	shapes := make(map[string]bool)
-	for seed := range uint64(5 * seeds) {
+	for seed := range uint64(10 * seeds) {
 		for _, text := range []string{"harmless", "no name"} {
 			files, err := Driver{}.Translate(drivertest.RandomView(text, seed))
 			if err != nil {

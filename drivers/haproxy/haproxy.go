@@ -21,8 +21,6 @@ import (
 
 const (
 	name = "haproxy"
-	// version is the oldest HAProxy that the driver supports.
-	version = "2.6"
 	// defaultPort is the port of the repository if the MeshConfig has none.
 	defaultPort = 6061
 	// mirrorDir is the folder into which the agent mirrors the repository.
@@ -33,6 +31,10 @@ const (
 
 //go:embed template.yaml
 var template string
+
+//go:embed releases.json
+var releasesFile []byte
+var releases = driver.ParseReleases(releasesFile)
 
 // threadsFile has the part of the configuration with the number of threads, which depends on
 // the pod's CPU limit and so can't come from the controller.
@@ -55,7 +57,7 @@ func (Driver) Patch(ctx context.Context) error {
 	}
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
 		Command: []string{"haproxy", "-W", "-db", "-S", masterSocket + ",mode,600", "-f", threadsFile, "-f", mirrorDir + "/" + configFile},
-		Files:   []agentspec.File{{Path: threadsFile, Content: threads}},
+		Version: []string{name, "-vv"}, Files: []agentspec.File{{Path: threadsFile, Content: threads}},
 		Mirror: &agentspec.Mirror{
 			URL:   fmt.Sprintf("https://${OUTRIGGER_CONTROLLER}:%d/repo/${POD_UID}/", inj.ServerPort(defaultPort)),
 			Dir:   mirrorDir,
@@ -74,26 +76,29 @@ func (Driver) Patch(ctx context.Context) error {
 // PodTemplate returns the template that Patch applies.
 func (Driver) PodTemplate() string { return template }
 
-// CheckImage refuses images of HAProxy versions that are too old for the driver.
-func (Driver) CheckImage(image string) error { return driver.CheckImageVersion(image, name, version) }
+// Releases returns what is known of HAProxy's versions.
+func (Driver) Releases() *driver.Releases { return releases }
+
+// CheckImage refuses images of versions that are not supported.
+func (Driver) CheckImage(image string) error { return releases.CheckImage(image) }
 
 // SidecarImage returns the stock image of HAProxy.
 func (Driver) SidecarImage(os string) string {
-	return map[string]string{"linux": "docker.io/library/haproxy:" + version}[os]
+	return map[string]string{"linux": "docker.io/library/haproxy:" + releases.Default}[os]
 }
 
 // TranslatesIPv6 is true: HAProxy asks for original destinations of IPv4 connections only.
 func (Driver) TranslatesIPv6() bool { return true }
 
-// Features returns the features that HAProxy supports. README.md lists the differences.
+// Features returns the features that HAProxy supports, some of them only from a version on that
+// Releases names. README.md lists the differences.
 func (Driver) Features() []mesh.Feature { return mesh.FeaturesWithout(lacks) }
 
 // Lacks describes what happens instead of the others.
 func (Driver) Lacks() map[mesh.Feature]string { return lacks }
 
 var lacks = map[mesh.Feature]string{
-	mesh.FeatureOpenConnections: "connections and their bytes are counted when they end: HAProxy 2.6 writes no line before",
-	mesh.FeatureHTTP2Resets:     "HAProxy 2.6 ends such a message as if it were complete, in both directions; a Content-Length or the status of gRPC in trailers shows that it is not",
+	mesh.FeatureOpenConnections: "connections and their bytes are counted when they end: HAProxy writes no line with the bytes of an open one",
 }
 
 // Start serves the configurations to the agents on the ControllerContext's port, by default 6061, until ctx is done.

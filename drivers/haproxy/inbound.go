@@ -12,8 +12,20 @@ import (
 // frontend has the rules of one frontend for connections to the application.
 type frontend struct {
 	*document
-	// Rules allow what they match, and Audited let the rest through.
-	Rules, Audited []rule
+	// Rules allow what they match, and Audited let the rest through. Denied refuse what they
+	// match, whatever allows it.
+	Rules, Audited, Denied []rule
+}
+
+// IsClear reports whether a rule asks whether a path is normal or clear.
+func (f *frontend) IsClear() bool {
+	return slices.ContainsFunc(append(slices.Clip(f.Rules), f.Denied...), func(r rule) bool {
+		return slices.ContainsFunc(r.Parts, func(p part) bool {
+			return slices.ContainsFunc(append(p.unless, p), func(sub part) bool {
+				return slices.Equal(sub.Lines, clearPath.Lines) || slices.Equal(sub.Lines, normalPath.Lines)
+			})
+		})
+	})
 }
 
 var anything = []mesh.HTTPMatch{{}}
@@ -30,9 +42,15 @@ func (d *document) addInbound() {
 	for _, p := range in.Ports {
 		at := syntax.Fill("port-{}", syntax.Number(p.Port))
 		d.Mesh.access(p.Access, p.Protocol, at)
+		for _, f := range []*frontend{d.Mesh, d.Ingress, d.Entry} {
+			f.deny(p.Access, p.Protocol, at)
+		}
 		if permissive {
 			d.Entry.open(p.Access, p.Protocol, syntax.Fill("{} plaintext", at))
 			d.Entry.open(p.Access, mesh.TCP, syntax.Fill("{} own-tls", at))
+			if p.Protocol.IsHTTP() {
+				d.Entry.deny(p.Access, mesh.TCP, syntax.Fill("{} own-tls", at))
+			}
 		}
 		for _, rule := range p.Ingress {
 			d.Peeks = true
@@ -40,6 +58,8 @@ func (d *document) addInbound() {
 		}
 	}
 	d.Mesh.access(in.Others, mesh.TCP, unnamed)
+	d.Mesh.deny(in.Others, mesh.TCP, unnamed)
+	d.Entry.deny(in.Others, mesh.TCP, unnamed)
 	if permissive {
 		d.Entry.open(in.Others, mesh.TCP, unnamed)
 	}
@@ -75,7 +95,34 @@ func (f *frontend) allow(protocol mesh.Protocol, requests []mesh.HTTPMatch, wher
 func (f *frontend) access(a mesh.Access, protocol mesh.Protocol, where syntax.Text) {
 	f.open(a, protocol, members(where))
 	for _, rule := range a.Evaluated() {
-		f.allow(protocol, rule.Requests, where, f.peers(rule.Sources))
+		parts := []part{f.peers(rule.Sources)}
+		if len(rule.Except) > 0 {
+			parts = append(parts, not(f.peers(rule.Except)))
+		}
+		f.allow(protocol, rule.Requests, where, parts...)
+	}
+}
+
+// deny adds the rules of the denials. Only what everyone is denied is denied to callers without an
+// identity.
+func (f *frontend) deny(a mesh.Access, protocol mesh.Protocol, where syntax.Text) {
+	for _, d := range a.Denials {
+		var who []part
+		if !d.Everyone {
+			who = append(who, f.peers(d.Sources))
+		}
+		if len(d.Except) > 0 {
+			who = append(who, not(f.peers(d.Except)))
+		}
+		requests := d.Requests
+		if !protocol.IsHTTP() && len(requests) > 0 {
+			requests = anything
+		}
+		for _, m := range requests {
+			r := denying(syntax.Fill("d{}", syntax.Number(len(f.Denied))), where, m, who...)
+			r.HTTP = protocol.IsHTTP()
+			f.Denied = append(f.Denied, r)
+		}
 	}
 }
 
@@ -83,13 +130,26 @@ func members(where syntax.Text) syntax.Text { return syntax.Fill("{} member", wh
 
 // peers returns the condition that the peer's certificate has one of the identities.
 func (d *document) peers(ids []mesh.Identity) part {
-	var names []string
+	var names, groups []string
 	for _, id := range ids {
-		if id.Validate() == nil && id.TrustDomain == d.View.Settings.TrustDomain {
+		group, isGroup := id.GroupPrefix()
+		switch {
+		case id.TrustDomain != d.View.Settings.TrustDomain:
+		case isGroup:
+			groups = append(groups, group)
+		case id.Validate() == nil:
 			names = append(names, id.String())
 		}
 	}
-	return is(syntax.Literal("var(txn.peer) -m str"), names)
+	byName := is(syntax.Literal("var(txn.peer) -m str"), names)
+	if len(groups) == 0 {
+		return byName
+	}
+	byGroup := is(syntax.Literal("var(txn.peer) -m beg"), groups)
+	if len(names) == 0 {
+		return byGroup
+	}
+	return or(byName, byGroup)
 }
 
 // ingress adds the rules for callers outside the mesh.

@@ -65,15 +65,15 @@ sessions = {
   keyOf = function(backend, server) return (keys[backend] or {})[server] end,
 }
 
-local function slotsOf(backend)
+local function slotsOf(name, backend)
   local groups, rests = {}, {}
-  for name, server in pairs(backend.servers) do
-    local group, number = name:match("^(.*):(%d+)$")
+  for server_name, server in pairs(backend.servers) do
+    local group, number = server_name:match("^(.*):(%d+)$")
     if group then
       groups[group] = groups[group] or {}
       -- Servers that are checked are in maintenance while they have no address.
       if rests[group] == nil then rests[group] = server:get_stats().status:match("^MAINT") ~= nil end
-      groups[group][number + 1] = { backend = backend.name, name = name, server = server, rests = rests[group], released = 0 }
+      groups[group][number + 1] = { backend = name, name = server_name, server = server, rests = rests[group], released = 0 }
     end
   end
   return groups
@@ -114,16 +114,28 @@ local function adjust(slot, endpoint)
   noteKey(slot, endpoint.key)
 end
 
--- fill gives a slot an endpoint, and reports whether HAProxy accepted its address.
-local function fill(slot, endpoint)
-  if slot.former ~= endpoint.address then
-    slot.server:set_addr(endpoint.host, endpoint.port)
-    if slot.server:get_addr() ~= endpoint.address then return false end
-  end
+-- reserve gives a slot the address of an endpoint. HAProxy 3.0 and later change it soon after.
+local function reserve(slot, endpoint)
+  if slot.former ~= endpoint.address then slot.server:set_addr(endpoint.host, endpoint.port) end
   slot.address = endpoint.address
+end
+
+-- fill lets a slot with an address be used. Early it may not have the address yet: a check would
+-- fail, and the server would be down until others succeed. So checkFirst lets them begin.
+local function fill(slot, endpoint, early)
   adjust(slot, endpoint)
-  if slot.rests then slot.server:set_ready() end
-  return true
+  if not slot.rests then return end
+  if early then slot.server:check_disable() end
+  slot.server:set_ready()
+end
+
+-- hasAddress reports whether a slot has got its address, for which it waits for a second.
+local function hasAddress(slot)
+  for _ = 1, 200 do
+    if slot.server:get_addr() == slot.address then return true end
+    core.msleep(5)
+  end
+  return false
 end
 
 local function parse(text)
@@ -136,9 +148,29 @@ local function parse(text)
   return wanted
 end
 
--- place fills the slots of a backend, and returns what is in its way.
-local function place(groups, wanted)
-  local waiting, problem = {}, nil
+-- place fills the slots of a backend, and returns what is in its way. A slot is used once it
+-- has its address. Early, when HAProxy starts and nothing can wait, it is used at once.
+local function place(groups, wanted, early)
+  local waiting, reserved, problem = {}, {}, nil
+  local function take(slots, endpoint)
+    local slot = choose(slots, endpoint.address)
+    if not slot then return false end
+    reserve(slot, endpoint)
+    table.insert(reserved, { slot = slot, endpoint = endpoint })
+    return true
+  end
+  local function fillReserved()
+    for _, one in ipairs(reserved) do
+      if early or hasAddress(one.slot) then
+        fill(one.slot, one.endpoint, early)
+      else
+        problem = "HAProxy refuses the address " .. one.endpoint.address
+        release(one.slot)
+        one.slot.former = nil
+      end
+    end
+    reserved = {}
+  end
   for group, endpoints in pairs(wanted) do
     local slots, held = groups[group] or {}, {}
     for _, slot in ipairs(slots) do
@@ -148,31 +180,29 @@ local function place(groups, wanted)
       end
     end
     for address, endpoint in pairs(endpoints) do
-      local slot = not held[address] and choose(slots, address)
-      if slot and not fill(slot, endpoint) then
-        problem = "HAProxy refuses the address " .. address
-      elseif not slot and not held[address] then
+      if not held[address] and not take(slots, endpoint) then
         table.insert(waiting, { slots = slots, endpoint = endpoint })
       end
     end
   end
+  fillReserved()
   for group, slots in pairs(groups) do
     for _, slot in ipairs(slots) do
       if slot.address and not (wanted[group] and wanted[group][slot.address]) then release(slot) end
     end
   end
   for _, one in ipairs(waiting) do
-    local slot = choose(one.slots, one.endpoint.address)
-    if not slot or not fill(slot, one.endpoint) then problem = "there is no slot for " .. one.endpoint.address end
+    if not take(one.slots, one.endpoint) then problem = "there is no slot for " .. one.endpoint.address end
   end
+  fillReserved()
   return problem
 end
 
 -- placeTarget puts the text of a target into use, and returns what is in its way.
-local function placeTarget(target, text)
+local function placeTarget(target, text, early)
   local wanted, problem = parse(text), nil
   for _, name in ipairs(backendsOf(target)) do
-    local why = targets[name] and place(targets[name], wanted)
+    local why = targets[name] and place(targets[name], wanted, early)
     problem = why and (name .. ": " .. why) or problem
   end
   texts[target] = not problem and text
@@ -185,10 +215,10 @@ core.register_init(function()
   for name, backend in pairs(core.backends) do
     local target = name:gsub(":h2$", "")
     texts[target] = texts[target] or (folder and read(folder .. "/" .. FILES .. target))
-    if texts[target] then targets[name] = slotsOf(backend) end
+    if texts[target] then targets[name] = slotsOf(name, backend) end
   end
   for target, text in pairs(texts) do
-    local problem = placeTarget(target, text)
+    local problem = placeTarget(target, text, true)
     if problem then core.Warning("endpoints: " .. problem) end
   end
 end)
@@ -346,8 +376,27 @@ local function recover(version, problem, failures)
   end
 end
 
+-- checkFirst forgets the first endpoints of targets whose addresses HAProxy has refused, and lets
+-- the checks of the others begin.
+local function checkFirst()
+  for name, groups in pairs(targets) do
+    for _, slots in pairs(groups) do
+      for _, slot in ipairs(slots) do
+        if slot.address and not hasAddress(slot) then
+          core.Warning("endpoints: " .. name .. ": HAProxy refuses the address " .. slot.address)
+          release(slot)
+          slot.former, texts[name:gsub(":h2$", "")] = nil, false
+        elseif slot.address and slot.rests then
+          slot.server:check_enable()
+        end
+      end
+    end
+  end
+end
+
 core.register_task(function()
   local version, failures = {}, 0
+  checkFirst()
   -- While the agent reloads the proxy, it still serves the version before.
   core.msleep(300)
   while not stopping() do

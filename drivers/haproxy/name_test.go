@@ -3,11 +3,13 @@ package haproxy
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // nameserver answers questions for names that begin with "up", and no others.
@@ -17,31 +19,9 @@ func nameserver(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
-	go func() {
-		buffer := make([]byte, 4096)
-		for {
-			n, from, err := conn.ReadFrom(buffer)
-			if err != nil {
-				return
-			}
-			// The name begins after the header of 12 bytes and the length of its first label.
-			if n < 17 || !strings.HasPrefix(string(buffer[13:n]), "up") {
-				continue
-			}
-			end := 12 + strings.IndexByte(string(buffer[12:n]), 0) + 5
-			answer := append([]byte(nil), buffer[:end]...)
-			// It is a response, with one question, no answer and nothing else.
-			answer[2] |= 0x80
-			copy(answer[4:12], []byte{0, 1, 0, 0, 0, 0, 0, 0})
-			if answer[end-3] == 1 {
-				// An address of IPv4 was asked for. It counts for a minute.
-				answer[7] = 1
-				answer = append(answer, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1)
-			}
-			_, _ = conn.WriteTo(answer, from)
-		}
-	}()
+	drivertest.ServeNames(t, conn, func(name string) drivertest.NameAnswer {
+		return drivertest.NameAnswer{Silent: !strings.HasPrefix(name, "up"), Address: netip.MustParseAddr("127.0.0.1")}
+	})
 	return conn.LocalAddr().String()
 }
 

@@ -111,7 +111,7 @@ func (d *document) addDestination(of *mesh.Destination, to syntax.Text) {
 		d.Routes[last].Matches = append(d.Routes[last].Matches, r)
 	}
 	for _, server := range of.Servers {
-		add(d.draw(of, &mesh.Route{Backends: server.Backends}), nil, mesh.HTTPMatch{}, here, hosts(syntax.Literal("var(sess.server)"), server.Host))
+		add(d.draw(of, &mesh.Route{Backends: server.Backends}), nil, mesh.HTTPMatch{}, here, hosts(syntax.Literal("var(sess.server)"), strings.TrimSuffix(server.Host, ".")))
 	}
 	if len(of.Servers) > 0 {
 		d.ByServerName = append(d.ByServerName, to)

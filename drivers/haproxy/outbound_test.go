@@ -370,7 +370,7 @@ func (r *running) workers() string {
 // reload reloads like the agent: it sends the signal until there is another worker.
 func (r *running) reload() {
 	r.t.Helper()
-	before := r.workers()
+	before, loaded := r.workers(), r.loaded()
 	// A signal that comes while HAProxy loads a configuration makes it load it once more.
 	const signals = 20
 	for range signals {
@@ -380,6 +380,8 @@ func (r *running) reload() {
 		for until := time.Now().Add(r.patience / signals); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 			for _, worker := range strings.Fields(r.workers()) {
 				if !strings.Contains(before, " "+worker+" ") {
+					// The workers of HAProxy 3.2 load the configuration themselves.
+					r.await("a worker with the configuration", func() bool { return r.loaded() > loaded })
 					time.Sleep(100 * time.Millisecond)
 					return
 				}
@@ -388,5 +390,8 @@ func (r *running) reload() {
 	}
 	r.t.Fatal("HAProxy's master has no new worker")
 }
+
+// loaded returns how often HAProxy has loaded a configuration.
+func (r *running) loaded() int { return strings.Count(r.log.String(), "Loading success") }
 
 var discard = log.New(io.Discard, "", 0)

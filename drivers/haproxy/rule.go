@@ -1,6 +1,7 @@
 package haproxy
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,6 +23,10 @@ type rule struct {
 type part struct {
 	Lines []syntax.Text
 	short bool
+	// not says that the rule applies if the part does not hold.
+	not bool
+	// unless are set for a part without lines, which holds unless all of them do.
+	unless []part
 }
 
 const (
@@ -53,14 +58,34 @@ func (r rule) conditions() (lines []syntax.Text, condition syntax.Text) {
 	condition = r.Where
 	words := len(strings.Fields(r.Where.String()))
 	chained := 0
-	for i, p := range r.Parts {
-		own, size := syntax.Fill("{}-{}", r.Name, syntax.Number(i)), 1
+	// named returns the condition of a part, and its words.
+	named := func(own syntax.Text, p part) (syntax.Text, int) {
+		size := 1
 		if p.short {
 			own, size = syntax.Fill("{ {} }", p.Lines[0]), shortWords
 		} else {
 			for _, line := range p.Lines {
 				lines = append(lines, syntax.Fill("acl {} {}", own, line))
 			}
+		}
+		if p.not {
+			own = syntax.Fill("!{}", own)
+		}
+		return own, size
+	}
+	for i, p := range r.Parts {
+		own, size := syntax.Fill("{}-{}", r.Name, syntax.Number(i)), shortWords
+		if p.unless == nil {
+			own, size = named(own, p)
+		} else {
+			var all []syntax.Text
+			for j, sub := range p.unless {
+				one, _ := named(syntax.Fill("{}-{}", own, syntax.Number(j)), sub)
+				all = append(all, one)
+			}
+			mark := syntax.Fill("txn.unless{}", syntax.Number(i))
+			lines = append(lines, syntax.Fill("{} set-var({}) str({}) if {}", kind, mark, own, syntax.Join(" ", all...)))
+			own = syntax.Fill("!{ var({}) -m str {} }", mark, own)
 		}
 		if words+size > maxWords {
 			mark := syntax.Fill("{}:{}", r.Name, syntax.Number(chained))
@@ -73,8 +98,18 @@ func (r rule) conditions() (lines []syntax.Text, condition syntax.Text) {
 	return lines, condition
 }
 
-// never is a part that does not hold, and plain one that holds for unambiguous paths.
-var never, plain = part{Lines: []syntax.Text{syntax.Literal("always_false")}, short: true}, part{Lines: []syntax.Text{syntax.Literal("var(txn.plain) -m bool")}, short: true}
+// always holds, and never does not.
+var always, never = shortPart(syntax.Literal("always_true")), shortPart(syntax.Literal("always_false"))
+
+// plain holds for paths that are not ambiguous, normalPath for those that are normal, and clearPath for those
+// that are both and have no parameters.
+var (
+	plain      = shortPart(syntax.Literal("var(txn.plain) -m bool"))
+	normalPath = shortPart(syntax.Literal("var(txn.normal) -m bool"))
+	clearPath  = shortPart(syntax.Literal("var(txn.clear) -m bool"))
+)
+
+func shortPart(line syntax.Text) part { return part{Lines: []syntax.Text{line}, short: true} }
 
 // is returns a part that holds if the fetched value is one of the values. Those that HAProxy
 // can't express are left out.
@@ -118,7 +153,18 @@ func or(parts ...part) part {
 // whose path or query the application could interpret differently.
 func when(name, where syntax.Text, m mesh.HTTPMatch, parts ...part) rule {
 	parts = append(parts, path(m.Path)...)
-	if m.Path.Exact == "" && m.Path.Regex+strings.TrimSuffix(m.Path.Prefix, "/") != "" {
+	if text := m.Path.Exact + m.Path.Prefix; text != "" && strings.Trim(text, "/") != "" {
+		// No normal path has other texts, but one that came may.
+		normal, ok := mesh.NormalPath(text)
+		if !ok || normal != text || strings.Contains(strings.TrimRight(text, "/"), "//") {
+			parts = append(parts, never)
+		}
+	}
+	switch {
+	case isExpression(m.Path):
+		// An expression can match the path as it came and not the normal one.
+		parts = append(parts, plain, normalPath)
+	case m.Path.Exact == "" && strings.TrimRight(m.Path.Prefix, "/") != "":
 		parts = append(parts, plain)
 	}
 	parts = append(parts, methodAndHeaders(m)...)
@@ -144,13 +190,88 @@ func matching(name, where syntax.Text, m mesh.HTTPMatch, parts ...part) rule {
 	return rule{Name: name, Where: where, Parts: parts, HTTP: true}
 }
 
+// denying returns a rule for the requests that m denies: those that it matches, and those whose path,
+// headers or query the application could read so that it does. What HAProxy can't express holds.
+func denying(name, where syntax.Text, m mesh.HTTPMatch, parts ...part) rule {
+	if isExpression(m.Path) {
+		parts = append(parts, part{unless: []part{noValue(syntax.Fetch("path"), m.Path.Regex), clearPath}})
+	} else if paths := path(m.Path); len(paths) > 0 {
+		if p := orAlways(paths[0]); !slices.Equal(p.Lines, always.Lines) {
+			parts = append(parts, part{unless: []part{not(p), clearPath}})
+		}
+	}
+	if len(m.Methods) > 0 && !slices.ContainsFunc(m.Methods, func(method string) bool { _, ok := syntax.Word(method); return !ok }) {
+		parts = append(parts, is(syntax.Literal("method -m str"), m.Methods))
+	}
+	for _, h := range m.Headers {
+		name := syntax.Name(h.Name)
+		fetch, ok := syntax.Fetch("req.fhdr_cnt({})", name).Word()
+		if !ok {
+			continue
+		}
+		count := func(n string) part { return is(syntax.Fill("{} -m int", fetch), []string{n}) }
+		parts = append(parts, count("1:"))
+		if pattern, ok := mesh.DeniedValue(h.StringMatch); ok && !h.Present && h.StringMatch != (mesh.StringMatch{}) {
+			parts = append(parts, part{unless: []part{count("1"), noValue(syntax.Fetch("req.fhdr({})", name), pattern)}})
+		}
+	}
+	for _, q := range m.Query {
+		ambiguous := is(syntax.Literal("query -m reg"), []string{pcre.AmbiguousQuery(q.Name)})
+		found, decoded := is(syntax.Literal("query -m reg"), []string{pcre.Parameter(q.Name)}), syntax.Fetch("url_param({}),url_dec(1)", syntax.Name(q.Name))
+		switch {
+		case q.Exact+q.Prefix != "":
+			parts = append(parts, orAlways(value(decoded, q.StringMatch), ambiguous))
+		case q.Regex != "":
+			differs := noValue(decoded, q.Regex)
+			if !q.StringMatch.Matches("") && !slices.Equal(differs.Lines, never.Lines) {
+				// HAProxy finds no parameter without an equals sign.
+				differs = or(differs, is(syntax.Literal("query -m reg"), []string{`(?:\A|&)` + regexp.QuoteMeta(q.Name) + `(?:&|\z)`}))
+			}
+			parts = append(parts, orAlways(found, ambiguous), part{unless: []part{differs, not(ambiguous)}})
+		default:
+			parts = append(parts, orAlways(found, ambiguous))
+		}
+	}
+	parts = slices.DeleteFunc(parts, func(p part) bool { return slices.Equal(p.Lines, always.Lines) })
+	return rule{Name: name, Where: where, Parts: parts, HTTP: true}
+}
+
+func isExpression(m mesh.StringMatch) bool { return m.Regex != "" && m.Exact+m.Prefix == "" }
+
+// noValue returns the part that the fetched value is not one of those of the expression. It does not
+// hold if HAProxy cannot tell.
+func noValue(e syntax.Expression, expression string) part {
+	fetch, ok := e.Word()
+	if !ok {
+		return never
+	}
+	return is(syntax.Fill("{} -m reg", fetch), []string{pcre.NoWholeString(expression)})
+}
+
+// orAlways is or, but holds always if one of the parts never does.
+func orAlways(parts ...part) part {
+	if slices.ContainsFunc(parts, func(p part) bool { return slices.Equal(p.Lines, never.Lines) }) {
+		return always
+	}
+	return or(parts...)
+}
+
+// not returns the part that holds if p does not.
+func not(p part) part {
+	p.not = !p.not
+	return p
+}
+
 // path returns the part of a path, or none if every path matches.
 func path(m mesh.StringMatch) []part {
-	prefix := strings.TrimSuffix(m.Prefix, "/")
+	prefix := strings.TrimRight(m.Prefix, "/")
 	switch {
+	case m.Exact == "" && m.Prefix != "" && prefix == "":
 	case m.Exact == "" && prefix != "":
 		return []part{or(is(syntax.Literal("path -m str"), []string{prefix}), is(syntax.Literal("path -m beg"), []string{prefix + "/"}))}
-	case m.Exact+m.Prefix+m.Regex != "":
+	case m.Exact != "":
+		return []part{is(syntax.Literal("path -m str"), []string{m.Exact})}
+	case m.Regex != "":
 		return []part{value(syntax.Fetch("path"), m)}
 	}
 	return nil
@@ -187,7 +308,8 @@ func value(e syntax.Expression, m mesh.StringMatch) part {
 	case !ok:
 		return never
 	case m.Exact != "":
-		return is(syntax.Fill("{} -m str", fetch), []string{m.Exact})
+		// Other comparisons end at a NUL.
+		return is(syntax.Fill("{} -m reg", fetch), []string{`\A` + regexp.QuoteMeta(m.Exact) + `\z`})
 	case m.Prefix != "":
 		return is(syntax.Fill("{} -m beg", fetch), []string{m.Prefix})
 	}

@@ -35,7 +35,9 @@ end
 local function serverWith(txn, backend, key)
   local name = sessions.serverOf(backend, key)
   if not name and core.backends[backend].servers[key] then name = key end
-  if name and txn.f:srv_is_up(backend .. "/" .. name) then return name end
+  -- HAProxy before 3.1 passes booleans as numbers.
+  local up = name and txn.f:srv_is_up(backend .. "/" .. name)
+  if up == true or up == 1 then return name end
 end
 
 -- Chooses a target if the request has a token for an endpoint of its share. The place is the

@@ -212,6 +212,13 @@ func TestNoSpanIsLostInAReload(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if spans != want || want < 50 {
+		seen := map[string]int{}
+		for _, s := range r.spansOf() {
+			seen[s.Tags["http.url"]]++
+			if seen[s.Tags["http.url"]] > 1 {
+				t.Errorf("%+v", s)
+			}
+		}
 		t.Errorf("%d requests have %d spans", want, spans)
 	}
 }

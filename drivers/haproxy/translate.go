@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	texttemplate "text/template"
@@ -42,7 +43,9 @@ const liveFiles = "endpoints/"
 var configTemplate = texttemplate.Must(syntax.Parse(sources, "haproxy.cfg.tmpl", texttemplate.FuncMap{
 	"egressHosts": egressHosts, "host": hosts, "hosts": hostsOf, "within": within, "anyOf": anyOf, "path": limitedPath,
 	"section": syntax.Section, "plain": plainText, "word": word, "when": when, "limit": limitOf, "limitLines": limitLines, "hashLines": hashLines,
-	"ambiguousPath": func() (syntax.Text, error) { return word(mesh.AmbiguousPath) }, "identityHeaders": mesh.IdentityHeaders, "framingHeaders": mesh.FramingHeaders,
+	"ambiguousPath": func() (syntax.Text, error) { return word(mesh.AmbiguousPath) }, "abnormalPath": func() (syntax.Text, error) { return word(mesh.AbnormalPath) },
+	"ambiguousDeniedPath": func() (syntax.Text, error) { return word(mesh.AmbiguousDeniedPath) },
+	"refusedPath":         func() (syntax.Text, error) { return word(mesh.RefusedPath) }, "identityHeaders": mesh.IdentityHeaders, "framingHeaders": mesh.FramingHeaders,
 	"spellings":      func(name string) (syntax.Text, error) { return word("^" + mesh.HeaderSpellings(name) + "$") },
 	"otherSpellings": otherSpellings,
 	"isHashed":       isHashed, "hashesSource": hashesSource, "share": share,
@@ -66,11 +69,11 @@ type document struct {
 	// RunDir holds the proxy's sockets, which no other process can open.
 	RunDir, IdentityDir syntax.Text
 	// TrustDomain is the mesh's, MeshNames the suffix of its server names, and Member the
-	// prefix of the URI in the certificates of all workloads.
+	// expression of the URI in the certificates of all workloads.
 	TrustDomain, MeshNames, Member syntax.Text
-	// TLS are the options of all mesh TLS, and Curves that of listeners: HAProxy 2.6 has no
-	// such option for servers.
-	TLS, Curves syntax.Text
+	// TLS are the options of all mesh TLS, and Curves the key exchanges, if there are settings.
+	// ClassicCurves are those without hybrid ones, or all if there are no others.
+	TLS, Curves, ClassicCurves syntax.Text
 
 	// Mesh accepts mesh TLS, Ingress the TLS of callers outside the mesh, and Entry every
 	// connection if there is more than mesh TLS: it Peeks at the first bytes, and handles
@@ -114,15 +117,21 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	settings := view.Settings
 	domain, ok := syntax.Plain(settings.TrustDomain)
 	lower, _ := syntax.Plain(strings.ToLower(settings.TrustDomain))
-	if !ok {
+	member, also := syntax.Word(`\Aspiffe://` + regexp.QuoteMeta(settings.TrustDomain) + `/ns/[^/]+/sa/[^/]+\z`)
+	if !ok || !also {
 		return nil, fmt.Errorf("haproxy: the trust domain %q is no DNS name", settings.TrustDomain)
 	}
 	doc := &document{
 		View: view, RunDir: syntax.Literal(driver.RunDir), IdentityDir: syntax.Literal(driver.IdentityDir),
-		TrustDomain: domain, MeshNames: syntax.Fill(".sa.{}", lower), Member: syntax.Fill("spiffe://{}/ns/", domain),
+		TrustDomain: domain, MeshNames: syntax.Fill(".sa.{}", lower), Member: member,
 		TLS: syntax.Join("", option(syntax.Literal("ssl-min-ver TLSv"), settings.TLS.Min), option(syntax.Literal(" ssl-max-ver TLSv"), settings.TLS.Max),
 			option(syntax.Literal(" ciphers "), settings.TLS.Ciphers...)),
-		Curves: option(syntax.Literal(" curves "), settings.TLS.Curves...),
+		Curves: option(syntax.Literal(""), settings.TLS.Curves...),
+	}
+	classic := slices.DeleteFunc(slices.Clone(settings.TLS.Curves), func(name string) bool { return name == driver.KeyExchangeHybrid })
+	if doc.ClassicCurves = option(syntax.Literal(""), classic...); doc.ClassicCurves.IsZero() {
+		// HAProxy refuses them, rather than use what nobody has asked for.
+		doc.ClassicCurves = doc.Curves
 	}
 	doc.addInbound()
 	doc.addOutbound()

@@ -56,7 +56,7 @@ func some[T any](w generator, most int, one func() T) []T {
 }
 
 func (w generator) identity() mesh.Identity {
-	return pick(w, buyer, ops, store, account("ops", "admin.x"), account("", "nobody"))
+	return pick(w, buyer, ops, store, account("ops", "admin.x"), account("", "nobody"), account(buyer.Namespace, ""), account("", ""))
 }
 
 func (w generator) text() mesh.StringMatch {
@@ -90,9 +90,15 @@ func (w generator) ingress() mesh.Ingress {
 }
 
 func (w generator) access() mesh.Access {
-	return mesh.Access{Anyone: w.IntN(4) == 0, Audit: w.IntN(4) == 0, Rules: some(w, 3, func() mesh.Permission {
-		return mesh.Permission{Origin: drivertest.Origin("TrafficTarget", "rule"), Sources: some(w, 2, w.identity), Requests: some(w, 2, w.match)}
+	a := mesh.Access{Anyone: w.IntN(4) == 0, Audit: w.IntN(4) == 0, Rules: some(w, 3, func() mesh.Permission {
+		return mesh.Permission{Origin: drivertest.Origin("TrafficTarget", "rule"), Sources: some(w, 2, w.identity), Except: some(w, 1, w.identity), Requests: some(w, 2, w.match)}
 	})}
+	if w.IntN(2) == 0 {
+		a.Denials = some(w, 2, func() mesh.Denial {
+			return mesh.Denial{Origin: drivertest.Origin("AccessPolicy", "denial"), Everyone: w.IntN(3) == 0, Sources: some(w, 2, w.identity), Except: some(w, 1, w.identity), Requests: some(w, 2, w.match)}
+		})
+	}
+	return a
 }
 
 func (w generator) inbound() *mesh.Inbound {
@@ -125,7 +131,7 @@ func (w generator) arrival() (arrivalInput, mesh.Arrival) {
 	}
 	for _, name := range []string{"x", "cookie"} {
 		if w.IntN(2) == 0 {
-			head.Headers[name] = pick(w, "a", "ab", "c", "")
+			head.Headers[name] = pick(w, "a", "ab", "c", "", "c, a", "c,d")
 		}
 	}
 	in := arrivalInput{Port: a.Port, Source: a.Source.String(), Security: string(a.Security), ServerName: a.ServerName, Head: head}

@@ -8,7 +8,7 @@ import (
 
 // schema is the version of the documents' format. The scripts refuse all others, so an
 // incompatible change needs a higher number.
-const schema = 2
+const schema = 3
 
 // Names of the documents in the repository. All begin with liveDir: Pipy applies changes
 // of them without a reload.
@@ -140,15 +140,33 @@ type routeLimitElement struct {
 type accessDocument struct {
 	Anyone bool           `json:"anyone,omitempty"`
 	Rules  []ruleDocument `json:"rules,omitempty"`
+	// Denials refuse what the rules and the ingress admit.
+	Denials []denialDocument `json:"denials,omitempty"`
 	// Audit says to count what the rules would refuse, while anyone is admitted.
 	Audit bool `json:"audit,omitempty"`
 }
 
 type ruleDocument struct {
 	Name string `json:"name"`
-	// Sources are the identities that the rule admits, and Requests the requests that
-	// they may send: an empty object matches every request, an empty list none.
-	Sources  []string          `json:"sources"`
+	// Sources are the identities that the rule admits but for Except, and Requests the requests
+	// that they may send: an empty object matches every request, an empty list none.
+	Sources  callersDocument   `json:"sources"`
+	Except   callersDocument   `json:"except"`
+	Requests []requestDocument `json:"requests"`
+}
+
+// callersDocument is a set of identities: SPIFFE IDs, and beginnings of SPIFFE IDs.
+type callersDocument struct {
+	IDs    []string `json:"ids,omitempty"`
+	Groups []string `json:"groups,omitempty"`
+}
+
+// denialDocument is a rule that refuses its sources the requests, and everyone if that is set.
+type denialDocument struct {
+	Name     string            `json:"name"`
+	Everyone bool              `json:"everyone,omitempty"`
+	Sources  callersDocument   `json:"sources"`
+	Except   callersDocument   `json:"except"`
 	Requests []requestDocument `json:"requests"`
 }
 

@@ -60,7 +60,15 @@ func (x *compiler) access(a mesh.Access) accessDocument {
 	out := accessDocument{Anyone: a.Anyone, Audit: a.Audit}
 	for _, rule := range a.Rules {
 		x.of(mesh.PartPermission, rule.Origin.Name())
-		out.Rules = append(out.Rules, ruleDocument{Name: rule.Origin.Name(), Sources: each(rule.Sources, spiffeID), Requests: each(rule.Requests, x.request)})
+		out.Rules = append(out.Rules, ruleDocument{
+			Name: rule.Origin.Name(), Sources: callersOf(rule.Sources), Except: callersOf(rule.Except), Requests: each(rule.Requests, x.request),
+		})
+	}
+	for _, d := range a.Denials {
+		x.of(mesh.PartPermission, d.Origin.Name())
+		out.Denials = append(out.Denials, denialDocument{
+			Name: d.Origin.Name(), Everyone: d.Everyone, Sources: callersOf(d.Sources), Except: callersOf(d.Except), Requests: each(d.Requests, x.denied),
+		})
 	}
 	return out
 }
@@ -71,6 +79,18 @@ func (x *compiler) ingress(r mesh.Ingress) ingressDocument {
 		Name: r.Origin.Name(), TLS: r.TLS, SNIHosts: each(r.SNIHosts, strings.ToLower), SkipClientCert: r.SkipClientCert, Ranges: each(r.Ranges, cidr),
 		AnyPrincipal: r.AnyPrincipal, Principals: each(r.Principals, spiffeID), Requests: each(r.Requests, x.request),
 	}
+}
+
+func callersOf(ids []mesh.Identity) callersDocument {
+	var out callersDocument
+	for _, id := range ids {
+		if group, ok := id.GroupPrefix(); ok {
+			out.Groups = append(out.Groups, group)
+		} else {
+			out.IDs = append(out.IDs, spiffeID(id))
+		}
+	}
+	return out
 }
 
 // nobody is a SPIFFE ID that no workload has.

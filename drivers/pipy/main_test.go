@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/test/lab"
 )
 
 func TestMain(m *testing.M) {

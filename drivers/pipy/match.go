@@ -25,6 +25,31 @@ func (x *compiler) request(m mesh.HTTPMatch) requestDocument {
 	return out
 }
 
+// denied returns the requests that a denial refuses. A condition that cannot be expressed holds.
+func (x *compiler) denied(m mesh.HTTPMatch) requestDocument {
+	out := requestDocument{Methods: m.Methods}
+	if path := x.pathMatch(m.Path); m.Path.Exact+strings.TrimRight(m.Path.Prefix, "/")+m.Path.Regex != "" && !path.Never {
+		out.Path = &path
+	}
+	for _, h := range m.Headers {
+		value := matchDocument{Present: true}
+		if pattern, ok := mesh.DeniedValue(h.StringMatch); ok && h.Exact+h.Prefix+h.Regex != "" {
+			if value = x.regexMatch(pattern); value.Never {
+				value = matchDocument{Present: true}
+			}
+		}
+		out.Headers = append(out.Headers, keyMatchDocument{Name: h.Name, matchDocument: value})
+	}
+	for _, q := range m.Query {
+		value := x.stringMatch(q.StringMatch)
+		if value.Never {
+			value = matchDocument{Present: true}
+		}
+		out.Query = append(out.Query, keyMatchDocument{Name: q.Name, matchDocument: value})
+	}
+	return out
+}
+
 func (x *compiler) keyMatch(m mesh.KeyMatch) keyMatchDocument {
 	return keyMatchDocument{Name: m.Name, matchDocument: x.stringMatch(m.StringMatch)}
 }
@@ -49,7 +74,7 @@ func (x *compiler) pathMatch(m mesh.StringMatch) matchDocument {
 	if m.Exact != "" || m.Prefix == "" {
 		return x.stringMatch(m)
 	}
-	prefix := strings.TrimSuffix(m.Prefix, "/")
+	prefix := strings.TrimRight(m.Prefix, "/")
 	if prefix == "" {
 		return matchDocument{StringPrefix: "/"}
 	}

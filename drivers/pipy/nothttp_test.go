@@ -75,11 +75,18 @@ func TestLogOfNotHTTP(t *testing.T) {
 	if line := await(n); line["path"] != "/slow" {
 		t.Errorf("the line about a slow request is %v", line)
 	}
-	silent := s.dial(t, "10.96.0.1:80")
-	time.Sleep(2500 * time.Millisecond)
-	silent.Close()
-	n++
-	if line := await(n); line["reason"] != nil || line["upstream_cluster"] != "bookstore/web:80" || !strings.Contains(line["connection_close_details"].(string), "speaks first") {
-		t.Errorf("the line about a silent client is %v", line)
+	for _, level := range []string{"all", "errors"} {
+		if level == "errors" {
+			w.settings.AccessLog = mesh.AccessLog{Enabled: true}
+			s.apply(t, w.view())
+		}
+		silent, unused := s.dial(t, "10.96.0.1:80"), s.dial(t, "10.96.0.1:80")
+		unused.Close()
+		time.Sleep(telemetry.SilentAfter + 500*time.Millisecond)
+		silent.Close()
+		n++
+		if line := await(n); line["reason"] != nil || line["upstream_cluster"] != "bookstore/web:80" || line["connection_close_details"] != telemetry.Silent {
+			t.Errorf("the line about a silent client is %v, with %s", line, level)
+		}
 	}
 }

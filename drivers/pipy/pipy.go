@@ -19,14 +19,15 @@ import (
 
 const name = "pipy"
 
-// version is the Pipy release that the scripts are written for.
-const version = "1.5.18"
-
 // threadsFlag precedes the number of threads.
 const threadsFlag = "--threads="
 
 //go:embed template.yaml
 var template string
+
+//go:embed releases.json
+var releasesFile []byte
+var releases = driver.ParseReleases(releasesFile)
 
 // openssl disables session tickets in Pipy's OpenSSL: Pipy resets clients that resume
 // a session with one.
@@ -68,6 +69,7 @@ func (Driver) Patch(ctx context.Context) error {
 		// There is no admin port: the application could reach it and make Pipy run other
 		// scripts.
 		Command: append([]string{"pipy", threadsFlag + "${" + agentspec.EnvConcurrency + "}"}, append(options(logLevel(inj.Sidecar.LogLevel)), path.Join(repo, mainFile))...),
+		Version: []string{"pipy", "--version"},
 		Env:     []agentspec.EnvVar{{Name: "OPENSSL_CONF", Value: opensslFile}},
 		Files:   []agentspec.File{{Path: opensslFile, Content: openssl}},
 		Mirror: &agentspec.Mirror{
@@ -107,19 +109,22 @@ func logLevel(level string) string {
 // PodTemplate returns the template that Patch applies.
 func (Driver) PodTemplate() string { return template }
 
-// CheckImage refuses images of Pipy versions that are too old for the driver.
-func (Driver) CheckImage(image string) error { return driver.CheckImageVersion(image, name, version) }
+// Releases returns what is known of Pipy's versions.
+func (Driver) Releases() *driver.Releases { return releases }
+
+// CheckImage refuses images of versions that are not supported.
+func (Driver) CheckImage(image string) error { return releases.CheckImage(image) }
 
 // SidecarImage returns the stock image of Pipy.
 func (Driver) SidecarImage(os string) string {
 	if os == "windows" {
 		return ""
 	}
-	return "docker.io/flomesh/pipy:" + version
+	return "docker.io/flomesh/pipy:" + releases.Default
 }
 
 // FindProxy returns the path of Pipy: the value of the environment variable PIPY, or the
 // pipy in PATH. There are no binaries for every system, so the error says how to build it.
 func (Driver) FindProxy() (string, error) {
-	return program.Find("PIPY", "build Pipy "+version+" from github.com/flomesh-io/pipy, and set PIPY to the program's path or put it into PATH", "pipy")
+	return program.Find("PIPY", "build Pipy "+releases.Default+" from github.com/flomesh-io/pipy, and set PIPY to the program's path or put it into PATH", "pipy")
 }

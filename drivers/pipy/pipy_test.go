@@ -42,7 +42,8 @@ func TestAgentSpec(t *testing.T) {
 				Command: []string{
 					"pipy", "--threads=${OUTRIGGER_CONCURRENCY}", "--reuse-port", "--no-reload", "--no-graph", "--log-local=stdout", "--log-level=" + want, "/run/outrigger/repo/main.js",
 				},
-				Env: []agentspec.EnvVar{{Name: "OPENSSL_CONF", Value: "/run/outrigger/openssl.cnf"}},
+				Version: []string{"pipy", "--version"},
+				Env:     []agentspec.EnvVar{{Name: "OPENSSL_CONF", Value: "/run/outrigger/openssl.cnf"}},
 				Mirror: &agentspec.Mirror{
 					URL: "https://${OUTRIGGER_CONTROLLER}:6060/repo/${POD_UID}/", Dir: "/run/outrigger/repo", Live: "config/",
 				},

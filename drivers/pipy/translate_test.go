@@ -122,7 +122,7 @@ func TestSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"schema":2,"pod":"bookstore/store-1","namespace":"bookstore","name":"store-1","serviceAccount":"bookstore","uid":"uid","zone":"z","addresses":["198.18.0.10"],` +
+	const want = `{"schema":3,"pod":"bookstore/store-1","namespace":"bookstore","name":"store-1","serviceAccount":"bookstore","uid":"uid","zone":"z","addresses":["198.18.0.10"],` +
 		`"serverName":"bookstore.bookstore.sa.cluster.local","trustDomain":"cluster.local","plaintext":true,"tls":{"min":"TLS1.2","max":"TLS1.3","ciphers":"A:B"},"accessLog":true,` +
 		`"tracing":{"address":"[2001:db8::9]:9411","path":"/api/v2/spans","sampled":0.25},"authorization":{"address":"authz:9191","timeout":0.2,"metrics":"envoy_http_ext_authz_my_authz_"}}`
 	if diff := cmp.Diff(want, string(got)); diff != "" {

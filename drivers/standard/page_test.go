@@ -17,6 +17,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
@@ -28,7 +29,7 @@ var (
 
 // largest is the maximum number of lines of Go per driver: small drivers show that a new
 // one is little work. Decision 45 says why this one is not smaller.
-var largest = map[string]int{"haproxy": 1800}
+var largest = map[string]int{"haproxy": 2000}
 
 // TestPage checks that docs/drivers.md has the drivers' declarations, their sizes, and
 // the results of docs/behaviour.md. UPDATE=1 writes it.
@@ -242,13 +243,13 @@ var meanings = map[mesh.Feature]string{
 	mesh.FeatureHTTP2:                 "HTTP/2 and gRPC, with streams and trailers",
 	mesh.FeatureHTTP2Resets:           "a message of HTTP/2 that is broken off never looks complete",
 	mesh.FeatureWebSocket:             "upgraded connections",
-	mesh.FeatureOpenConnections:       "[metrics](metrics.md) of TCP connections while they are open",
+	mesh.FeatureOpenConnections:       "[metrics](observe.md#metrics) of TCP connections while they are open",
 	mesh.FeatureServerFirst:           "TCP where the server sends first",
 	mesh.FeatureIPv6:                  "services, endpoints and peers with IPv6 addresses",
 	mesh.FeatureExternalNames:         "splits to an ExternalName service",
 	mesh.FeaturePermissiveTLS:         "plaintext and the application's own TLS besides mesh TLS",
 	mesh.FeatureTLSSettings:           "TLS versions and ciphers of the MeshConfig",
-	mesh.FeatureTLSCurves:             "curves of the MeshConfig",
+	mesh.FeatureTLSCurves:             "[key exchanges](#key-exchange) of the MeshConfig",
 	mesh.FeatureHeaderMatches:         "conditions on headers",
 	mesh.FeatureQueryMatches:          "conditions on query parameters",
 	mesh.FeatureHeaderChanges:         "routes set, add and remove headers",
@@ -278,6 +279,7 @@ var meanings = map[mesh.Feature]string{
 	mesh.FeatureExternalAuthorization: "the user's own service authorizes each request",
 	mesh.FeatureForwardedFor:          "applications get the caller's address in a header",
 	mesh.FeatureProxyProtocol:         "applications get the caller's address by the PROXY protocol",
+	mesh.FeatureAccessPolicies:        "access policies that deny, except or name all of a namespace",
 	mesh.FeatureAudit:                 "what policies would refuse is counted before they are enforced",
 	mesh.FeatureIngress:               "plaintext from outside the mesh, by source address",
 	mesh.FeatureIngressTLS:            "TLS from outside the mesh, by certificate",
@@ -325,7 +327,21 @@ func pageOf(sizes map[string]size, seen findings) string {
 	for _, run := range seen.runs {
 		out.WriteString("| " + strings.Join(run, " | ") + " |\n")
 	}
-	out.WriteString(pageVersions)
+	drivers, of := known()
+	fmt.Fprintf(&out, pageVersions, of[drivers[0]].AsOf)
+	for _, name := range drivers {
+		out.WriteString(versions(of[name]))
+	}
+	out.WriteString(pageUnsupported)
+	out.WriteString(pageKeyExchange)
+	for _, name := range drivers {
+		since := of[name].Hybrid.Since + " of the proxy"
+		if library := of[name].Hybrid.Library; library != "" {
+			since = of[name].Hybrid.Since + " of the proxy's " + library
+		}
+		fmt.Fprintf(&out, "| %s | %s |\n", name, since)
+	}
+	out.WriteString(pageKeyExchanges)
 	out.WriteString(pageSizes)
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {
 		s := sizes[name]
@@ -336,6 +352,10 @@ func pageOf(sizes map[string]size, seen findings) string {
 
 func answerOf(name string, feature mesh.Feature) string {
 	if slices.Contains(sidecar.Features(name), feature) {
+		if known := sidecar.Releases(name); known != nil && known.Since[feature] != (driver.Since{}) {
+			since := known.Since[feature]
+			return fmt.Sprintf("yes since %s %s; before: %s", known.Proxy, since.Version, since.Otherwise)
+		}
 		return "yes"
 	}
 	if d, err := sidecar.Lookup(name); err == nil {
@@ -390,23 +410,6 @@ with text says what the proxy does instead.
 How many rows of [the behaviour table](behaviour.md) hold for clients of one class and
 servers of another. Pods without a proxy have [a table of their own](grpc.md#what-is-tested). "no" is a row that needs a feature that a driver does not declare.
 
-`
-
-const pageVersions = `
-## Which versions work
-
-Every driver of a proxy has a default image. These are the oldest versions that are known to work:
-
-| class | default | oldest supported | tested with |
-|---|---|---|---|
-| envoy | 1.40.0 | 1.37 | the behaviour table with 1.37.0 on both sides on 2026-11-23, before it had rows about reasons in access logs and about audits. 1.36 rejects the configuration, since it has neither ` + "`max_early_data_bytes`" + ` of a TCP proxy nor the keepalive of a listener. OSM's ` + "`envoy-distroless:v1.22.2`" + ` is even older |
-| grpc | none: the library is the application's | grpc-go 1.84 | [its own table](grpc.md#what-is-tested). Clients of older versions send no SNI |
-| haproxy | 2.6 | 2.6 | the behaviour table with 2.6.12, Debian's version |
-| pipy | 1.5.18 | 1.5.18 | the behaviour table. Older versions are untested |
-
-An image whose tag is an older version is a Problem of the MeshConfig that names it, and
-an admission warning, ` + "`" + `image_too_old` + "`" + `, for every pod that gets it. Images with other
-tags, such as ` + "`" + `latest` + "`" + `, or with only a digest are not checked.
 `
 
 const pageRuns = `

@@ -1,5 +1,5 @@
 // Package accesslog reads the lines that sidecars write about requests and connections, and
-// selects some of them. docs/access-logs.md has the fields, which are the same for every
+// selects some of them. docs/observe.md has the fields, which are the same for every
 // proxy. The package computes from texts, and reads nothing itself.
 package accesslog
 
@@ -35,6 +35,9 @@ type Line struct {
 	// Destination is the address that the caller wanted, in the client's line, if the proxy
 	// writes it.
 	Destination string
+	// Silent is true for a connection to an HTTP port whose client has waited silently. Nothing
+	// has failed if the client has opened it in advance.
+	Silent bool
 	// Client is the caller's verified identity in the server's line, and Server the server's
 	// in the client's.
 	Client, Server mesh.Identity
@@ -57,7 +60,7 @@ func Parse(text []byte) (Line, bool) {
 	l := Line{
 		Method: field(raw, "method"), Path: field(raw, "path"), Authority: field(raw, "authority"), Reason: field(raw, "reason"),
 		Flags: field(raw, "response_flags"), RequestID: field(raw, "request_id"), Caller: field(raw, "downstream_remote"), Host: field(raw, "upstream_host"),
-		Destination: field(raw, "downstream_local"),
+		Destination: field(raw, "downstream_local"), Silent: field(raw, "connection_close_details") == telemetry.Silent,
 	}
 	l.Start, _ = time.Parse(time.RFC3339Nano, field(raw, "start_time"))
 	if ms, err := strconv.ParseFloat(field(raw, "duration"), 64); err == nil && ms >= 0 && ms < float64(time.Hour*24*365/time.Millisecond) {

@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// The same refused request in the lines of three proxies, from docs/access-logs.md.
+// The same refused request in the lines of three proxies, from docs/observe.md.
 var thief = map[string]string{
 	"envoy":   `{"authority":"cart-v1.shop","downstream_peer":"spiffe://cluster.local/ns/users/sa/thief","downstream_remote":"198.18.223.112:52336","duration":0,"method":"GET","path":"/cart/stolen","reason":"access","request_id":"999c3d09","response_code":403,"response_flags":"-","start_time":"2026-11-25T14:09:40.522Z","upstream_host":null,"upstream_peer":null}`,
 	"haproxy": `{"start_time":"2026-11-25T14:09:40Z","authority":"cart-v1.shop","method":"GET","path":"/cart/stolen","reason":"access","request_id":"-","response_code":403,"response_flags":"PR--","duration":0,"downstream_remote":"198.18.223.112:33118","downstream_peer":"spiffe://cluster.local/ns/users/sa/thief","upstream_host":"-:-","upstream_peer":"-"}`,

@@ -213,6 +213,7 @@ func (c *config) check() error {
 		wrong("reload and readyURL need a command")
 	}
 	wrongCommand("command", s.Command)
+	wrongCommand("version", s.Version)
 	for _, v := range s.Env {
 		if v.Name == "" || strings.ContainsAny(v.Name, "=\x00") || strings.ContainsRune(v.Value, 0) {
 			wrong("env %q cannot be an environment variable", v.Name)
@@ -345,7 +346,7 @@ func (c *config) checkProbe(p agentspec.Probe) error {
 		return errors.New("the path is reserved for the agent")
 	case p.Port < 1 || p.Port > 65535:
 		return fmt.Errorf("%d is not a port", p.Port)
-	case p.TimeoutSeconds < 1:
+	case p.TimeoutSeconds < 1 && p.Hook == "":
 		return fmt.Errorf("timeoutSeconds is %d but must be at least 1", p.TimeoutSeconds)
 	case p.Host == "" && c.podIP == "":
 		return fmt.Errorf("it targets the pod's own address, but environment variable %s is not set", agentspec.EnvPodIP)

@@ -328,7 +328,7 @@ func TestUpgradeOfBusy(t *testing.T) {
 	if code := u.exit(); code != 0 {
 		t.Errorf("the agent ended with %d", code)
 	}
-	if took := time.Since(began); took > deadline/2 {
+	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("the agent took %v to end", took)
 	}
 	if code := third.exit(); code != 0 {
@@ -345,5 +345,6 @@ func TestSuccessorIgnoresTerm(t *testing.T) {
 	c := u.takenOver("v2")
 	c.signal(syscall.SIGTERM)
 	time.Sleep(200 * time.Millisecond)
+	u.untilOver()
 	u.isServedBy("v2")
 }

@@ -46,6 +46,7 @@ func TestHAProxy(t *testing.T) {
 	p := newPod(t)
 	r := mirrored(p)
 	p.spec.Command = []string{program, "-W", "-db", "-f", p.path("files/haproxy.cfg")}
+	p.spec.Version = []string{program, "-vv"}
 	p.spec.Mirror.Live = ""
 	p.spec.Mirror.Check = []string{program, "-c", "-f", "${MIRROR}/haproxy.cfg"}
 	p.spec.Reload = &agentspec.Reload{Signal: "USR2", Workers: true}
@@ -77,6 +78,10 @@ func TestHAProxy(t *testing.T) {
 
 	next := r.set("haproxy.cfg", config("second"))
 	p.until("serving the second version", func() bool { return answer(p.ca) == "second" && r.isAcked(next) })
+	own, library, _ := strings.Cut(r.proxyVersion(), " ")
+	if out, err := exec.Command(program, "-vv").Output(); err != nil || own == "" || library == "" || !strings.Contains(string(out), " "+own+" ") || !strings.Contains(string(out), ": "+library+" ") {
+		t.Errorf("the repository was told that HAProxy has the version %q, but it says %q, %v", r.proxyVersion(), out, err)
+	}
 	bad := r.set("haproxy.cfg", config("third")+"  nonsense\n")
 	p.until("refused", func() bool { return len(r.refused()) == 1 })
 	if report := r.refused()[0]; report.Version != bad || !strings.Contains(report.Error, "unknown keyword 'nonsense'") {
@@ -105,6 +110,25 @@ func TestHAProxy(t *testing.T) {
 	next = r.set("haproxy.cfg", config("second"))
 	p.until("serving the second version again", func() bool { return answer(p.ca) == "second" && r.isAcked(next) })
 
+	// The master needs long on a busy machine. The version must not be rolled back meanwhile: the
+	// new rules would take effect, be undone, and take effect again.
+	master := masterOf(p.path("files/haproxy.cfg"))
+	refused := len(r.refused())
+	signalAll(t, master, unix.SIGSTOP)
+	slow := r.set("haproxy.cfg", config("slow"))
+	p.until("installing a version", func() bool {
+		text, err := os.ReadFile(p.path("files/haproxy.cfg"))
+		return err == nil && strings.Contains(string(text), "slow")
+	})
+	time.Sleep(2500 * time.Millisecond)
+	signalAll(t, master, unix.SIGCONT)
+	p.until("using the version of a slow reload", func() bool { return answer(p.ca) == "slow" && r.isAcked(slow) })
+	if all := r.refused(); len(all) > refused {
+		t.Errorf("a slow reload is refused: %+v", all[refused:])
+	}
+	next = r.set("haproxy.cfg", config("second"))
+	p.until("serving the second version once more", func() bool { return answer(p.ca) == "second" && r.isAcked(next) })
+
 	other := newAuthority(t, "next")
 	if text := answer(other); text == "second" {
 		t.Error("a client that nobody knows is answered")
@@ -120,25 +144,41 @@ func TestHAProxy(t *testing.T) {
 // workersOf returns the worker processes of the HAProxy with the configuration file, or nil
 // while its master process executes its program again.
 func workersOf(file string) []int {
-	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, name := range all {
-		text, err := os.ReadFile(name)
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		if err != nil || !strings.Contains(string(text), "\x00-f\x00"+file) {
-			continue
-		}
-		below, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-		var workers []int
-		for _, word := range strings.Fields(string(below)) {
-			if worker, err := strconv.Atoi(word); err == nil {
-				workers = append(workers, worker)
-			}
-		}
-		if len(workers) > 0 {
+	for _, pid := range processesOf(file) {
+		if workers := below(pid); len(workers) > 0 {
 			return workers
 		}
 	}
 	return nil
+}
+
+// masterOf returns the process of the HAProxy with the configuration file that has workers.
+func masterOf(file string) []int {
+	return slices.DeleteFunc(processesOf(file), func(pid int) bool { return len(below(pid)) == 0 })
+}
+
+// processesOf returns the processes of the HAProxy with the configuration file.
+func processesOf(file string) (out []int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range all {
+		text, err := os.ReadFile(name)
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err == nil && strings.Contains(string(text), "\x00-f\x00"+file) {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// below returns the children of a process.
+func below(pid int) (out []int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	for _, word := range strings.Fields(string(text)) {
+		if child, err := strconv.Atoi(word); err == nil {
+			out = append(out, child)
+		}
+	}
+	return out
 }
 
 func signalAll(t *testing.T, processes []int, s unix.Signal) {

@@ -24,7 +24,7 @@ func TestPreStopHookOutlivesSIGTERM(t *testing.T) {
 	p.spec.ReadyURL, p.spec.Command = "", []string{"sleep", "600"}
 	p.spec.Probes = append(p.spec.Probes, agentspec.Probe{
 		Path: "/app-lifecycle/app/preStop", Kind: agentspec.HTTP, Hook: agentspec.PreStop,
-		Port: int32(app.Listener.Addr().(*net.TCPAddr).Port), TimeoutSeconds: 1,
+		Port: int32(app.Listener.Addr().(*net.TCPAddr).Port),
 	})
 	p.serve()
 	p.start()

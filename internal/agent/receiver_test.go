@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"net/url"
@@ -87,6 +88,17 @@ func TestKubeletIssues(t *testing.T) {
 	p.until("renewed", func() bool { return p.read("identity/identity.pem") == string(second) })
 	if got := p.read("identity/bundle.pem"); got != string(bundleOf(p.ca, next)) {
 		t.Error("the roots are not the kubelet's")
+	}
+	// The same roots in another order, twice, and with comments are nothing new to a proxy.
+	written, err := os.Readlink(p.path("identity/..data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := slices.Concat(bundleOf(next), []byte("# the former\r\n"), bytes.ReplaceAll(bundleOf(p.ca), []byte("\n"), []byte("\r\n")), bundleOf(next))
+	p.project(second, others)
+	time.Sleep(20 * testTimings.Poll)
+	if again, err := os.Readlink(p.path("identity/..data")); err != nil || again != written {
+		t.Errorf("the same roots in another order were written again: %s after %s, %v", again, written, err)
 	}
 	p.project(second, bundleOf(next))
 	p.until("new roots", func() bool { return p.read("identity/bundle.pem") == string(bundleOf(next)) })

@@ -23,7 +23,9 @@ type repositoryServer struct {
 	clients *authority
 	feed    mirror.Feed
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// program is the version of the proxy in the last request.
+	program  string
 	acked    []string
 	statuses []mirror.Status
 	asked    int
@@ -70,6 +72,9 @@ func (r *repositoryServer) serve() {
 			r.mu.Lock()
 			r.asked++
 			r.peers = append(r.peers, q.TLS.PeerCertificates[0])
+			r.mu.Unlock()
+			r.mu.Lock()
+			r.program = q.Header.Get(mirror.ProxyHeader)
 			r.mu.Unlock()
 			r.feed.ServeHTTP(w, q)
 		}),
@@ -128,4 +133,11 @@ func (r *repositoryServer) requests() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.asked
+}
+
+// proxyVersion returns the version of the proxy that the last request has named.
+func (r *repositoryServer) proxyVersion() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.program
 }

@@ -47,6 +47,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	if err := a.listen(ctx); err != nil {
 		return err
 	}
+	go a.proxy.FindVersion()
 	go a.identity.Run(ctx, a.renewed)
 	go a.proxy.Report(ctx)
 	go a.shutdown.onSignals(signals)

@@ -27,8 +27,8 @@ const (
 	ReasonProxyFailing = "ProxyFailing"
 	// ReasonProxyNotUpgraded: another version of a pod's proxy could not take over.
 	ReasonProxyNotUpgraded = "ProxyNotUpgraded"
-	// ReasonInitializationError: a part of the control plane has terminated with an error.
-	ReasonInitializationError = "InitializationError"
+	// reasonInitializationError: a part of the control plane has terminated with an error.
+	reasonInitializationError = "InitializationError"
 )
 
 // maxEvent is the maximum length of an Event's message that all API servers accept, in

@@ -23,7 +23,7 @@ func WarnFatal(ctx context.Context, config *rest.Config, namespace, meshConfig, 
 	if err != nil {
 		return fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
-	return Warn(ctx, c, control(ctx, c, namespace, meshConfig, pod), ReasonInitializationError, failure.Error(), failure.Error())
+	return Warn(ctx, c, control(ctx, c, namespace, meshConfig, pod), reasonInitializationError, failure.Error(), failure.Error())
 }
 
 // NewPodWarner returns a function that writes an Event about a pod with a reason: at most one

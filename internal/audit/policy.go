@@ -115,7 +115,7 @@ func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile
 		return reconcile.Result{}, nil
 	}
 	kept := p.keep(ref, obj.GetUID())
-	if !p.members[home(ref)] {
+	if in := home(ref); in != "" && !p.members[in] {
 		outside := ofOutsiders(problems)
 		p.metrics.count(ref, outside)
 		return reconcile.Result{}, p.warn(ctx, referenceTo(ref, obj.GetUID()), kept, outside)

@@ -115,7 +115,7 @@ func (c *Catalog) addProvisional(f fact.Fact, identity mesh.Identity, uid string
 		}
 		c.provisional[f.Object] = timer
 	}
-	c.notify()
+	c.wake.Ring()
 	return c.joining
 }
 
@@ -135,7 +135,7 @@ func (c *Catalog) recheck(f fact.Fact, identity mesh.Identity, uid string) {
 	default:
 		delete(c.provisional, f.Object)
 		c.pending[f.Object] = fact.Fact{Object: f.Object}
-		c.notify()
+		c.wake.Ring()
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -186,4 +188,32 @@ func withoutProxy(f fact.Fact) fact.Fact {
 		f.Content = mesh.Seal(&open)
 	}
 	return f
+}
+
+// BenchmarkAccessChange adds and removes an object that lets one more caller call one of 1,000
+// services, in a mesh with policies of every kind.
+func BenchmarkAccessChange(b *testing.B) {
+	caller := fact.PolicyRule{Sources: []fact.PolicySource{sourceOf("ns-5", "svc-50")}, AnyPort: true, Requests: []mesh.HTTPMatch{{}}}
+	of := func(kind string, policy *fact.AccessPolicy) fact.Fact {
+		policy.Action, policy.Rules = fact.Allow, []fact.PolicyRule{caller}
+		return factOf(kind, policy.Namespace+"/"+policy.Name.Name, policy, nil)
+	}
+	account := []fact.AccessTarget{{ServiceAccount: "svc-0"}}
+	everywhere := fact.NewSelector(labels.Everything())
+	for _, object := range []fact.Fact{
+		allow("ns-0/more", "ns-0/svc-0", []string{"ns-5/svc-50"}, "HTTPRouteGroup/routes-0"),
+		of(kindAccessPolicy, &fact.AccessPolicy{Name: parseName("ns-0/more"), Targets: account}),
+		of(kindClusterAccessPolicy, &fact.AccessPolicy{Name: parseName("/more"), Namespaces: everywhere, Targets: account}),
+	} {
+		b.Run(object.Object.Kind, func(b *testing.B) {
+			j, _ := builtCity(1000, true, false)
+			b.ReportAllocs()
+			for b.Loop() {
+				j.set(object)
+				j.snapshot()
+				j.set(fact.Fact{Object: object.Object})
+				j.snapshot()
+			}
+		})
+	}
 }

@@ -1,6 +1,10 @@
 package catalog
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/outrigger-mesh/outrigger/internal/bell"
+)
 
 // broker sends names to subscribers. It is safe for concurrent use.
 type broker[T comparable] struct {
@@ -14,7 +18,7 @@ type subscriber[T comparable] struct {
 	mu    sync.Mutex
 	queue []T
 	known map[T]struct{}
-	wake  chan struct{}
+	wake  bell.Bell
 }
 
 func (b *broker[T]) send(name T) {
@@ -26,7 +30,7 @@ func (b *broker[T]) send(name T) {
 }
 
 func (b *broker[T]) subscribe(stop <-chan struct{}) (<-chan T, *subscriber[T]) {
-	s := &subscriber[T]{known: map[T]struct{}{}, wake: make(chan struct{}, 1)}
+	s := &subscriber[T]{known: map[T]struct{}{}, wake: bell.New()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.subscribers == nil {
@@ -56,10 +60,7 @@ func (s *subscriber[T]) add(name T) {
 	}
 	s.known[name] = struct{}{}
 	s.queue = append(s.queue, name)
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Ring()
 }
 
 func (s *subscriber[T]) deliver(out chan<- T, stop <-chan struct{}) {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -71,8 +72,7 @@ type Catalog struct {
 	// provisional has the objects whose facts come from Options.Find and were not applied
 	// yet, with the timers that look them up again.
 	provisional map[mesh.ObjectRef]*time.Timer
-	// wake has capacity one. A token means that there is something to join.
-	wake chan struct{}
+	wake        bell.Bell // rings when there is something to join
 	// questions are answered by Run, between two Snapshots.
 	questions chan question
 
@@ -107,7 +107,7 @@ func New(options Options) *Catalog {
 		reports:     map[mesh.ObjectRef][]mesh.Problem{},
 		joining:     make(chan struct{}),
 		provisional: map[mesh.ObjectRef]*time.Timer{},
-		wake:        make(chan struct{}, 1),
+		wake:        bell.New(),
 		questions:   make(chan question),
 		ready:       make(chan struct{}),
 		joined:      newJoin(options),
@@ -127,7 +127,7 @@ func (c *Catalog) Apply(facts ...fact.Fact) {
 			delete(c.provisional, f.Object)
 		}
 	}
-	c.notify()
+	c.wake.Ring()
 }
 
 // Report replaces the Problems that others found in an object, in addition to its own;
@@ -137,7 +137,7 @@ func (c *Catalog) Report(object mesh.ObjectRef, problems []mesh.Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reports[object] = problems
-	c.notify()
+	c.wake.Ring()
 }
 
 // Trust replaces the trusted root certificates, as PEM. It does not wait for the
@@ -146,7 +146,7 @@ func (c *Catalog) Trust(roots []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.roots = string(roots)
-	c.notify()
+	c.wake.Ring()
 }
 
 // Synced reports that all initial facts have been applied. No Snapshot is made before.
@@ -154,14 +154,7 @@ func (c *Catalog) Synced() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.synced = true
-	c.notify()
-}
-
-func (c *Catalog) notify() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Ring()
 }
 
 // Ready returns a channel that is closed when the first Snapshot exists.

@@ -49,17 +49,23 @@ func (c clients) scope() string {
 
 // outboundServicesOf returns the Services that the proxy of a workload is limited to, or nil.
 func (j *join) outboundServicesOf(r *graph.Reader, w *fact.Workload) fact.Services {
-	own := w.OutboundServices
-	if own == nil {
-		ns, _ := j.namespaces.Get(r, mesh.Name{Name: w.Namespace})
-		own = ns.OutboundServices
-	}
+	own := j.annotatedServicesOf(r, w)
 	_, onDemand := own.OnDemand()
 	// Proxies that cannot have their connections handed to the agent get everything.
 	if own.All() || onDemand && !j.supports(w.Class, mesh.FeatureOnDemand) {
 		return nil
 	}
 	return own
+}
+
+// annotatedServicesOf returns the Services in the annotation of a workload or, without one, of its
+// namespace.
+func (j *join) annotatedServicesOf(r *graph.Reader, w *fact.Workload) fact.Services {
+	if w.OutboundServices != nil {
+		return w.OutboundServices
+	}
+	ns, _ := j.namespaces.Get(r, mesh.Name{Name: w.Namespace})
+	return ns.OutboundServices
 }
 
 // entriesOf yields each entry of the Services but fact.OnDemand, with the clients that are

@@ -41,6 +41,8 @@ func seal(content mesh.Digester) mesh.Digester {
 		return mesh.Seal(c)
 	case *fact.EndpointSlice:
 		return mesh.Seal(c)
+	case *fact.AccessPolicy:
+		return mesh.Seal(c)
 	case *fact.AccessRule:
 		return mesh.Seal(c)
 	case *fact.RouteGroup:

@@ -59,11 +59,6 @@ func (j *join) indexClasses() {
 			}
 		}
 	})
-	j.splitsTo = graph.NewIndex(j.splits, mesh.Name.Compare, func(key mesh.Name, s *fact.Split) iter.Seq2[mesh.Name, mesh.Name] {
-		return each(s.Backends, func(b fact.SplitBackend) (mesh.Name, mesh.Name) {
-			return mesh.Name{Namespace: s.Namespace, Name: b.Service}, key
-		})
-	})
 }
 
 // withoutFeature says what happens without a feature, if it is not that proxies ignore it and
@@ -86,7 +81,7 @@ func (j *join) supports(class string, feature mesh.Feature) bool {
 }
 
 // makeLimited returns the classes in a namespace, or in all, that lack any feature. If
-// there are none, the checks for features are skipped.
+// there are none, nobody asks what they lack.
 func (j *join) makeLimited(r *graph.Reader, namespace string) *classes {
 	all := j.runningIn.Get(r, namespace)
 	var found []classAt
@@ -121,13 +116,11 @@ func (j *join) limitedOf(r *graph.Reader, accounts []fact.ServiceAccount) *class
 	return classesOf(found)
 }
 
-// limitedIn returns the classes, among the pods of an audience, that lack any feature.
+// limitedIn returns the classes, among the pods of an audience in permissive mode, that lack any
+// feature.
 func (j *join) limitedIn(r *graph.Reader, of audience) *classes {
 	consumers := j.consumersOf(r, of.port.Name)
-	switch {
-	case !j.mustSettings(r).PermissivePolicy:
-		return j.limitedOf(r, j.sourcesOf(r, of))
-	case of.namespace != "" || len(consumers) == 0:
+	if of.namespace != "" || len(consumers) == 0 {
 		return j.limited.Get(r, of.namespace)
 	}
 	var accounts []fact.ServiceAccount
@@ -137,72 +130,6 @@ func (j *join) limitedIn(r *graph.Reader, of audience) *classes {
 		}
 	}
 	return j.limitedOf(r, accounts)
-}
-
-// makeCallers returns the classes, among the proxies that have the Backends of a service
-// port, that lack any feature. These proxies may call the port, or a service whose split or
-// route sends to it.
-func (j *join) makeCallers(r *graph.Reader, port mesh.ServicePort) *classes {
-	if len(j.backends.Get(r, port).list) == 0 {
-		return classesOf(nil)
-	}
-	roots := []mesh.Name{port.Name}
-	for _, key := range j.splitsTo.Get(r, port.Name) {
-		split, _ := j.splits.Get(r, key)
-		roots = append(roots, mesh.Name{Namespace: split.Namespace, Name: split.Root})
-	}
-	for _, kind := range j.routes {
-		roots = append(roots, kind.to.Get(r, port.Name)...)
-	}
-	permissive := j.mustSettings(r).PermissivePolicy
-	var sources []fact.ServiceAccount
-	var inNamespaces []classAt
-	for _, root := range roots {
-		svc := j.service(r, root)
-		if svc == nil {
-			continue
-		}
-		for _, spec := range svc.Ports {
-			for _, of := range j.audiences(r, mesh.ServicePort{Name: root, Port: spec.Port}) {
-				switch {
-				case !slices.Contains(j.destinations.Get(r, of).uses, port):
-				case !permissive:
-					sources = append(sources, j.sourcesOf(r, of)...)
-				case of.namespace == "":
-					return j.limited.Get(r, allNamespaces)
-				default:
-					inNamespaces = append(inNamespaces, j.limited.Get(r, of.namespace).List...)
-				}
-			}
-		}
-	}
-	if permissive {
-		return classesOf(inNamespaces)
-	}
-	slices.SortFunc(sources, fact.ServiceAccount.Compare)
-	return j.limitedOf(r, slices.Compact(sources))
-}
-
-// directCallers returns the classes, among the proxies that may call endpoints of a service
-// with routes at their own addresses, that lack any feature.
-func (j *join) directCallers(r *graph.Reader, svc *fact.Service, spec fact.PortSpec) *classes {
-	var sources []fact.ServiceAccount
-	if len(j.routesFor(r, svc.Name)) == 0 {
-		return classesOf(nil)
-	}
-	for w := range j.endpointsOf(r, svc.Name) {
-		target := targetOf(w, spec)
-		if !slices.ContainsFunc(j.directPorts(r, w), func(p fact.PortSpec) bool { return p.Port == target && p.Protocol == spec.Protocol }) ||
-			len(j.workloadAddresses(r, w.Name, w.Addresses, target)) == 0 {
-			continue
-		}
-		if j.mustSettings(r).PermissivePolicy {
-			return j.limited.Get(r, allNamespaces)
-		}
-		sources = append(sources, j.grants.Get(r, accountOf(w)).sources...)
-	}
-	slices.SortFunc(sources, fact.ServiceAccount.Compare)
-	return j.limitedOf(r, slices.Compact(sources))
 }
 
 // endpointsOf returns the workloads with a proxy among the endpoints of a service.
@@ -218,18 +145,4 @@ func (j *join) endpointsOf(r *graph.Reader, service mesh.Name) iter.Seq[*fact.Wo
 			}
 		}
 	}
-}
-
-// servers returns the classes, among the endpoints of a service, that lack any feature.
-// Only workloads with a port for which takes returns true count.
-func (j *join) servers(r *graph.Reader, service mesh.Name, takes func(mesh.InboundPort) bool) *classes {
-	limited := j.limited.Get(r, allNamespaces).List
-	var found []classAt
-	for w := range j.endpointsOf(r, service) {
-		if slices.ContainsFunc(limited, func(l classAt) bool { return l.Class == w.Class }) &&
-			slices.ContainsFunc(j.inboundOf.Get(r, w.Name).Ports, takes) {
-			found = append(found, classAt{w.Class, accountOf(w)})
-		}
-	}
-	return classesOf(found)
 }

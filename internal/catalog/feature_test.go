@@ -21,28 +21,32 @@ func features(class string) []mesh.Feature {
 	return nil
 }
 
-// lack is a feature and a class that lacks it.
-type lack struct {
+// missing is a feature and a class that lacks it.
+type missing struct {
 	class   string
 	feature mesh.Feature
 }
 
 var lackText = regexp.MustCompile(`proxies of class (\S+), .* lack the feature (\w+):`)
 
-// needsAreTold holds that what the asking Snapshot's Views ask for and a class lacks is a
-// Problem of an object of s, and that each such Problem is of a View that there is.
+// needsAreTold holds that what the Views of s ask for and a class lacks is a Problem of an object of
+// s, and that each such Problem is of a View of asking.
 func needsAreTold(t *testing.T, asking, s *fact.Snapshot) {
 	t.Helper()
-	needed, reported := map[lack]string{}, map[lack]string{}
-	for _, view := range asking.Views.All() {
-		has := features(view.Proxy.Class)
-		for _, feature := range view.Needs() {
-			// No object asks for the access log.
-			if !slices.Contains(has, feature) && feature != mesh.FeatureAccessLogs {
-				needed[lack{view.Proxy.Class, feature}] = view.Proxy.Name.String()
+	needs := func(s *fact.Snapshot) map[missing]string {
+		needed := map[missing]string{}
+		for _, view := range s.Views.All() {
+			has := features(view.Proxy.Class)
+			for _, feature := range view.Needs() {
+				// No object asks for the access log.
+				if !slices.Contains(has, feature) && feature != mesh.FeatureAccessLogs {
+					needed[missing{view.Proxy.Class, feature}] = view.Proxy.Name.String()
+				}
 			}
 		}
+		return needed
 	}
+	reported := map[missing]string{}
 	for _, problems := range s.Problems.All() {
 		for _, p := range problems.List {
 			if p.Reason != ReasonNotSupportedByProxy {
@@ -52,16 +56,17 @@ func needsAreTold(t *testing.T, asking, s *fact.Snapshot) {
 			if found == nil {
 				t.Fatalf("a Problem names no class and feature: %s", p)
 			}
-			reported[lack{found[1], mesh.Feature(found[2])}] = p.String()
+			reported[missing{found[1], mesh.Feature(found[2])}] = p.String()
 		}
 	}
-	for l, view := range needed {
+	for l, view := range needs(s) {
 		if reported[l] == "" {
 			t.Fatalf("%s asks class %s for %s, and no object has a Problem", view, l.class, l.feature)
 		}
 	}
+	asked := needs(asking)
 	for l, problem := range reported {
-		if needed[l] == "" {
+		if asked[l] == "" {
 			t.Fatalf("no View asks class %s for %s, and there is the Problem %s", l.class, l.feature, problem)
 		}
 	}
@@ -155,6 +160,7 @@ func TestLackedFeatures(t *testing.T) {
 		{"access logs of errors, of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.AccessLog = &mesh.AccessLog{Enabled: true} })), []string{"Namespace shop metadata.annotations[openservicemesh.io/access-log] old AccessLogSampling"}},
 		{"access logs of errors, of its pod", list(pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *fact.Workload) { w.AccessLog = &mesh.AccessLog{Enabled: true} })), []string{"Pod shop/old-1 metadata.annotations[openservicemesh.io/access-log] old AccessLogSampling"}},
 		{"no access logs, of its pod", list(pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *fact.Workload) { w.AccessLog = &mesh.AccessLog{} })), nil},
+		{"an audit by default", list(namespace("shop", func(n *fact.Namespace) { n.DefaultAccess = fact.Audit })), []string{"Namespace shop metadata.annotations[openservicemesh.io/default-access] old Audit"}},
 		{"an audit, of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.Audit = true })), []string{"Namespace shop metadata.annotations[openservicemesh.io/access-mode] old Audit"}},
 		{"an audit, of another namespace", list(namespace("bank", func(n *fact.Namespace) { n.Audit = true })), nil},
 		{"an audit that has no effect", list(rules, namespace("shop", func(n *fact.Namespace) { n.Audit = true })), nil},

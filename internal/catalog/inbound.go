@@ -22,6 +22,9 @@ type inboundKey struct {
 	targets unique.Handle[targets]
 	// proxied are the ports with the PROXY protocol.
 	proxied portSet
+	// policies are the AccessPolicies for it. limited says that its class lacks the feature.
+	policies unique.Handle[appliedPolicies]
+	limited  bool
 }
 
 // portSet is a comparable list of ports, two bytes for each.
@@ -62,12 +65,22 @@ func compareIdentity(a, b mesh.Identity) int {
 // inbound returns the Inbound of a workload.
 func (j *join) inbound(r *graph.Reader, workload mesh.Name) *mesh.Inbound {
 	w, _ := j.workloads.Get(r, workload)
+	key := j.inboundKeyOf(r, w)
+	key.limited = key.hasPolicies() && !j.supports(w.Class, mesh.FeatureAccessPolicies)
+	return j.inbounds.Get(r, key)
+}
+
+// inboundKeyOf returns the key of a workload whose class lacks nothing.
+func (j *join) inboundKeyOf(r *graph.Reader, w *fact.Workload) inboundKey {
 	key := inboundKey{account: accountOf(w), tls: j.tlsMode(r, w), proxied: newPortSet(w.ProxyProtocol)}
 	for _, t := range slices.Backward(j.targets(r, w)) {
 		key.targets = unique.Make(targets{t, key.targets})
 	}
-	return j.inbounds.Get(r, key)
+	key.policies = j.applied.Get(r, w.Name)
+	return key
 }
+
+func (k inboundKey) hasPolicies() bool { return k.policies != (unique.Handle[appliedPolicies]{}) }
 
 // targets returns the ports of a workload that its services target, sorted.
 func (j *join) targets(r *graph.Reader, w *fact.Workload) []target {
@@ -100,7 +113,7 @@ func (j *join) tlsMode(r *graph.Reader, w *fact.Workload) mesh.TLSMode {
 }
 
 func (j *join) makeInbound(r *graph.Reader, key inboundKey) *mesh.Inbound {
-	made := &mesh.Inbound{TLS: key.tls, Others: j.access(r, key.account, 0, mesh.TCP)}
+	made := &mesh.Inbound{TLS: key.tls, Others: j.access(r, key, 0, mesh.TCP)}
 	for at := key.targets; at != (unique.Handle[targets]{}); at = at.Value().rest {
 		t := at.Value().target
 		spec, _ := portOf(j.service(r, t.service.Name), t.service.Port)
@@ -116,9 +129,10 @@ func (j *join) makeInbound(r *graph.Reader, key inboundKey) *mesh.Inbound {
 		}
 		p.Ingress = append(p.Ingress, j.ingressOf(r, t)...)
 	}
-	if j.usesRules(r, key.account) {
+	if j.usesRules(r, key.account) || key.hasPolicies() {
 		made.Ports = j.tcpPorts(r, key.account, made.Ports)
 	}
+	made.Ports = j.policyPorts(r, key, made.Ports)
 	proxied := key.proxied.list()
 	for _, port := range proxied {
 		made.Ports = withPort(made.Ports, port)
@@ -127,7 +141,11 @@ func (j *join) makeInbound(r *graph.Reader, key inboundKey) *mesh.Inbound {
 	for i := range made.Ports {
 		p := &made.Ports[i]
 		p.ProxyProtocol = slices.Contains(proxied, p.Port)
-		p.Access = j.access(r, key.account, p.Port, p.Protocol)
+		p.Access = j.access(r, key, p.Port, p.Protocol)
+		p.Ingress = append(p.Ingress, j.ingressByPolicy(r, key, p.Port, p.Protocol)...)
+		if key.limited && len(j.denials(r, key, p.Port, p.Protocol)) > 0 {
+			p.Ingress = nil
+		}
 	}
 	return mesh.Seal(made)
 }

@@ -11,12 +11,16 @@ import (
 
 // The kinds of the objects that parts of Views are made of. Routes have their own kinds.
 const (
+	kindMeshConfig             = "MeshConfig"
+	kindNamespace              = "Namespace"
 	kindService                = "Service"
 	kindPod                    = "Pod"
 	kindTrafficTarget          = "TrafficTarget"
 	kindTrafficSplit           = "TrafficSplit"
 	kindEgress                 = "Egress"
 	kindIngressBackend         = "IngressBackend"
+	kindAccessPolicy           = "AccessPolicy"
+	kindClusterAccessPolicy    = "ClusterAccessPolicy"
 	kindRetry                  = "Retry"
 	kindUpstreamTrafficSetting = "UpstreamTrafficSetting"
 )
@@ -35,6 +39,8 @@ const (
 	fieldAccessLog  = "metadata.annotations[" + metadata.AccessLog + "]"
 	fieldAccessMode = "metadata.annotations[" + metadata.AccessMode + "]"
 
+	fieldDefaultAccess = "metadata.annotations[" + metadata.DefaultAccess + "]"
+
 	fieldOutboundServices = "metadata.annotations[" + metadata.OutboundServices + "]"
 )
 
@@ -46,6 +52,8 @@ var apiVersions = map[string]string{
 	kindTrafficSplit:           "split.smi-spec.io/v1alpha4",
 	kindEgress:                 "policy.openservicemesh.io/v1alpha1",
 	kindIngressBackend:         "policy.openservicemesh.io/v1alpha1",
+	kindAccessPolicy:           "outrigger.dev/v1alpha1",
+	kindClusterAccessPolicy:    "outrigger.dev/v1alpha1",
 	kindRetry:                  "policy.openservicemesh.io/v1alpha1",
 	kindUpstreamTrafficSetting: "policy.openservicemesh.io/v1alpha1",
 }
@@ -53,6 +61,16 @@ var apiVersions = map[string]string{
 // originOf returns the origin of a part that an object of a kind asks for.
 func originOf(kind string, object mesh.Name, field string) mesh.Origin {
 	return mesh.Origin{Object: mesh.ObjectRef{APIVersion: apiVersions[kind], Kind: kind, Namespace: object.Namespace, Name: object.Name}, Field: field}
+}
+
+// originOfNamespace returns the origin of what a namespace asks for.
+func originOfNamespace(ns *fact.Namespace, field string) mesh.Origin {
+	return mesh.Origin{Object: mesh.ObjectRef{APIVersion: "v1", Kind: kindNamespace, Name: ns.Name}, Field: field}
+}
+
+// nameOf returns the name of an origin's object.
+func nameOf(o mesh.Origin) mesh.Name {
+	return mesh.Name{Namespace: o.Object.Namespace, Name: o.Object.Name}
 }
 
 // originOfRoute returns the origin of a part that a route asks for.

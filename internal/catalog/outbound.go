@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unique"
 
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
@@ -22,13 +23,17 @@ func (j *join) offerService(r *graph.Reader, name mesh.Name, out *graph.Output) 
 	for _, spec := range svc.Ports {
 		for _, of := range j.audiences(r, mesh.ServicePort{Name: svc.Name, Port: spec.Port}) {
 			j.putRanges(out, j.destinations.Get(r, of).list)
+			asks := func() []ask { return j.asksOfAudience(r, svc, of) }
 			if permissive {
 				j.offerToAll(r, of, out)
+				j.putLacking(r, out, asks, func() *classes { return j.limitedIn(r, of) })
 				continue
 			}
-			for _, source := range j.sourcesOf(r, of) {
+			sources := j.sourcesOf(r, of)
+			for _, source := range sources {
 				j.put(out, clients{ServiceAccount: source}, j.offerOfTo(r, source, svc, of))
 			}
+			j.putLacking(r, out, asks, func() *classes { return j.limitedOf(r, sources) })
 		}
 	}
 }
@@ -113,7 +118,7 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 		return
 	}
 	p := j.peers.Get(r, key)
-	if j.usesRules(r, p.account) {
+	if j.usesRules(r, p.account) || j.applied.Get(r, key) != (unique.Handle[appliedPolicies]{}) {
 		in := j.inboundOf.Get(r, key)
 		graph.Put(out, j.accepted.Of(p.account), acceptedName(w.Class, in), in)
 	}
@@ -133,6 +138,12 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 		j.put(out, caller, direct)
 	}
 	j.putRanges(out, direct.destinations)
+	j.putLacking(r, out, func() []ask { return j.asksOfDirect(r, w, direct.destinations) }, func() *classes {
+		if j.mustSettings(r).PermissivePolicy {
+			return j.limited.Get(r, allNamespaces)
+		}
+		return j.limitedOf(r, j.grants.Get(r, p.account).sources)
+	})
 }
 
 // direct returns what those get who may call a workload by its own address.
@@ -245,6 +256,7 @@ func (j *join) retry(r *graph.Reader, key mesh.Name, out *graph.Output) {
 			for _, d := range j.destinations.Get(r, of).list {
 				graph.Put(out, j.retried.Of(rule.Source), d.Name, withRetry(d, rule))
 			}
+			j.putLacking(r, out, func() []ask { return j.asksOfRetry(r, rule, of) }, func() *classes { return j.limitedOf(r, []fact.ServiceAccount{rule.Source}) })
 		}
 	}
 }

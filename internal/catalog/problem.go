@@ -67,8 +67,8 @@ func (f *fault) once(reason, field, format string, args ...any) {
 	}
 }
 
-// inspector finds the Problems of an object in the context of others: conflicts, dangling
-// references and missing features.
+// inspector finds the Problems of an object in the context of others, such as conflicts and
+// dangling references. inspectLacking adds missing features.
 type inspector func(r *graph.Reader, name mesh.Name, f *fault)
 
 // inspects reports whether an object may have Problems in the context of others. It is
@@ -77,10 +77,12 @@ func (j *join) inspects(stated fact.Fact) bool {
 	switch content := stated.Content.(type) {
 	case nil:
 		return false
+	case *mesh.Settings:
+		return true
 	case *fact.Workload:
 		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil || content.OutboundServices != nil || content.ProxyProtocol != nil
 	case *fact.Namespace:
-		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil || content.OutboundServices != nil || content.Audit
+		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil || content.OutboundServices != nil || content.Audit || content.DefaultAccess == fact.Audit
 	}
 	return j.inspectors[stated.Object.FullKind()] != nil
 }
@@ -93,6 +95,7 @@ func (j *join) inspect(r *graph.Reader, key objectKey, out *graph.Output) {
 	if inspector := j.inspectors[key.kind]; inspector != nil {
 		inspector(r, key.Name, found)
 	}
+	j.inspectLacking(r, object, found)
 	if len(found.list) > 0 {
 		graph.Put(out, j.problems, object.String(), problemsOf(object, found.list))
 	}

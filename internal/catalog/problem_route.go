@@ -13,14 +13,15 @@ import (
 
 func (j *join) inspectAccess(r *graph.Reader, rule *fact.AccessRule, f *fault) {
 	if rule.Audit {
-		j.inspectAudit(r, f)
+		j.inspectAudit(r, rule.Destination.Namespace, f)
 	}
 	j.inspectAccount(r, rule.Destination, "spec.destination", f)
-	j.inspectProduct(r, rule, f)
+	at := &reach{join: j, rule: rule, grant: j.grant(r, rule), ports: j.httpPorts(r, rule.Destination)}
+	inspectProduct(&at.grant, f)
 	for i, source := range rule.Sources {
 		j.inspectAccount(r, source, fmt.Sprintf("spec.sources[%d]", i), f)
 	}
-	for i, routes := range rule.Rules {
+	for routes, i := range distinct(rule.Rules) {
 		field := fmt.Sprintf("spec.rules[%d]", i)
 		in := j.httpGroups
 		if routes.Kind == kindTCPRoute {
@@ -36,53 +37,65 @@ func (j *join) inspectAccess(r *graph.Reader, rule *fact.AccessRule, f *fault) {
 				f.add(ReasonNotFound, fmt.Sprintf("%s.matches[%d]", field, k), "HTTPRouteGroup %s/%s has no match %q; nothing is allowed until it has", rule.Namespace, routes.Group, match)
 			}
 		}
-		j.inspectReach(r, rule, group, field, f)
+		if at.ports != nil {
+			at.inspect(r, group, field, f)
+		}
 	}
 }
 
-// inspectReach finds routes of a rule that apply to no port of the destination's
-// workloads. HTTP routes apply to HTTP ports and TCP routes to all others. TCP routes
-// also restrict the ports of HTTP routes.
-func (j *join) inspectReach(r *graph.Reader, rule *fact.AccessRule, group *fact.RouteGroup, field string, f *fault) {
-	account := rule.Destination
-	ports := j.httpPorts(r, account)
-	if ports == nil {
-		return
-	}
-	g := j.grant(r, rule)
+// reach finds routes of a rule that apply to no port of the destination's workloads. HTTP routes
+// apply to HTTP ports and TCP routes to all others. TCP routes also restrict the ports of HTTP
+// routes.
+type reach struct {
+	*join
+	rule  *fact.AccessRule
+	grant grant
+	// ports is nil if no workload runs as the account, or if its proxies have no rules.
+	ports *ports
+	// known says that closed has been determined: the HTTP ports at which a source of the rule is
+	// allowed nothing.
+	known  bool
+	closed []string
+}
+
+func (at *reach) inspect(r *graph.Reader, group *fact.RouteGroup, field string, f *fault) {
+	account, g := at.rule.Destination, &at.grant
 	if group.TCP != nil {
 		if len(g.HTTP) == 0 {
-			j.inspectConnections(r, rule, group.TCP, ports, field, f)
+			at.inspectConnections(r, group.TCP, field, f)
 		}
 		return
 	}
 	switch {
-	case len(ports.requests) == 0:
+	case len(at.ports.requests) == 0:
 		f.add(ReasonNoEffect, field, "no Service has an HTTP port for the pods of %s, so there are no requests to match; name a port http, or allow connections with a TCPRoute", account)
-	case len(g.TCP) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(ports.requests)), g.reaches):
+	case len(g.TCP) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(at.ports.requests)), g.reaches):
 		f.add(ReasonNoEffect, field, "the rule's TCPRoutes restrict requests to their ports, none of which is an HTTP port of the pods of %s; add the port to a TCPRoute, or allow the requests in a separate TrafficTarget", account)
 	}
 }
 
 // inspectConnections finds HTTP ports at which a rule with only TCPRoutes allows nothing,
 // and where no other rule allows its sources anything.
-func (j *join) inspectConnections(r *graph.Reader, rule *fact.AccessRule, match *fact.TCPMatch, ports *ports, field string, f *fault) {
+func (at *reach) inspectConnections(r *graph.Reader, match *fact.TCPMatch, field string, f *fault) {
+	destination := at.rule.Destination
 	for _, number := range match.Ports {
-		if _, http := ports.requests[number]; http && !ports.connections[number] {
-			f.add(ReasonNoEffect, field, "port %d of the pods of %s is an HTTP port, at which a TCPRoute has no effect; allow requests with an HTTPRouteGroup", number, rule.Destination)
+		if _, http := at.ports.requests[number]; http && !at.ports.connections[number] {
+			f.add(ReasonNoEffect, field, "port %d of the pods of %s is an HTTP port, at which a TCPRoute has no effect; allow requests with an HTTPRouteGroup", number, destination)
 		}
 	}
 	if len(match.Ports) > 0 {
 		return
 	}
-	var closed []string
-	for _, number := range slices.Sorted(maps.Keys(ports.requests)) {
-		if !j.allAllowed(r, rule.Sources, ports.requests[number]) {
-			closed = append(closed, strconv.Itoa(int(number)))
+	if !at.known {
+		at.known = true
+		for _, number := range slices.Sorted(maps.Keys(at.ports.requests)) {
+			if !at.allAllowed(r, at.rule.Sources, at.ports.requests[number]) {
+				at.closed = append(at.closed, strconv.Itoa(int(number)))
+			}
 		}
 	}
-	if len(closed) > 0 {
-		f.add(ReasonNoEffect, field, "a TCPRoute has no effect at HTTP ports, and the pods of %s have some (%s); allow requests with an HTTPRouteGroup, or list the intended ports in the TCPRoute", rule.Destination, someOf(closed))
+	if len(at.closed) > 0 {
+		f.add(ReasonNoEffect, field, "a TCPRoute has no effect at HTTP ports, and the pods of %s have some (%s); allow requests with an HTTPRouteGroup, or list the intended ports in the TCPRoute", destination, someOf(at.closed))
 	}
 }
 

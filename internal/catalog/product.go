@@ -36,13 +36,13 @@ func sizeOf(matches []mesh.HTTPMatch) int {
 func sizeOfText(m mesh.StringMatch) int { return len(m.Exact) + len(m.Prefix) + len(m.Regex) }
 
 // size is the size of a rule in the configuration of proxies that have its requests for each
-// source.
-func (g *grant) size() int { return len(g.Sources) * sizeOf(g.HTTP) }
+// source. Without a source nobody has them, but they are read.
+func (g *grant) size() int { return max(len(g.Sources), 1) * g.bytes }
 
 // inspectProduct reports a rule that allows nothing because of its size.
-func (j *join) inspectProduct(r *graph.Reader, rule *fact.AccessRule, f *fault) {
-	if g := j.grant(r, rule); g.size() > maxProduct {
-		f.add(ReasonTooLarge, "spec.sources", "its %d sources and %d kinds of requests, each of them for each source, make about %d KiB of configuration for a proxy, of at most %d, so it allows nothing; use several TrafficTargets, or a path for several matches", len(g.Sources), len(g.HTTP), g.size()>>10, maxProduct>>10)
+func inspectProduct(g *grant, f *fault) {
+	if g.size() > maxProduct {
+		f.add(ReasonTooLarge, "spec.sources", "its %d sources and at least %d kinds of requests, each of them for each source, make more than %d KiB of configuration for a proxy, of at most %d, so it allows nothing; use several TrafficTargets, or a path for several matches", len(g.Sources), len(g.HTTP), g.size()>>10, maxProduct>>10)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
-	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 const fieldProxyProtocol = "metadata.annotations[" + metadata.ProxyProtocolPorts + "]"
@@ -26,12 +25,5 @@ func (j *join) inspectProxyProtocol(r *graph.Reader, w *fact.Workload, f *fault)
 			!slices.ContainsFunc(w.Ports, func(p fact.WorkloadPort) bool { return p.Number == port }):
 			f.add(ReasonNoSuchPort, fieldProxyProtocol, "no container declares port %d, and no service has it as its target; check the number, which is the container's port", port)
 		}
-	}
-}
-
-// checkProxyProtocol reports a class that does not send the header.
-func (j *join) checkProxyProtocol(w *fact.Workload, own *classes, f *fault) {
-	if len(w.ProxyProtocol) > 0 {
-		j.reportLacking(f, fieldProxyProtocol, own, mesh.FeatureProxyProtocol)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -45,7 +47,7 @@ func object(apiVersion, kind, namespace, name string) mesh.ObjectRef {
 func (g generator) factOf() fact.Fact {
 	makers := []func() fact.Fact{
 		g.settings, g.namespaceFact, g.workload, g.workload, g.workload, g.service, g.service, g.slice, g.slice, g.slice,
-		g.access, g.group, g.split, g.route, g.route, g.egress, g.ingress, g.retry, g.upstream,
+		g.access, g.accessPolicy, g.accessPolicy, g.group, g.split, g.route, g.route, g.egress, g.ingress, g.retry, g.upstream,
 	}
 	f := pick(g, makers...)()
 	if g.IntN(6) == 0 {
@@ -67,7 +69,45 @@ func (g generator) namespaceFact() fact.Fact {
 	name := g.namespace()
 	return fact.Fact{Object: object("v1", "Namespace", "", name), Content: mesh.Seal(&fact.Namespace{
 		Name: name, Member: g.often(), InboundTLS: pick(g, "", mesh.Permissive), Audit: g.IntN(3) == 0, OutboundServices: g.services(),
+		DefaultAccess: pick(g, "", "", fact.Allow, fact.Deny, fact.Audit), Labels: g.labels(),
 	})}
+}
+
+func (g generator) labels() map[string]string { return map[string]string{"app": pick(g, "x", "y")} }
+
+// selector may select nothing.
+func (g generator) selector() fact.Selector {
+	return fact.NewSelector(pick(g, labels.Everything(), labels.Nothing(), labels.SelectorFromSet(g.labels())))
+}
+
+// accessPolicy is that of a namespace or of the cluster.
+func (g generator) accessPolicy() fact.Fact {
+	n := mesh.Name{Namespace: g.namespace(), Name: pick(g, "p1", "p2")}
+	policy := &fact.AccessPolicy{Name: n, Age: fact.Age{Created: g.created()}, Action: pick(g, fact.Allow, fact.Deny, fact.Audit)}
+	ref := object("o/v1", "AccessPolicy", n.Namespace, n.Name)
+	policy.Targets = some(g, 2, func() fact.AccessTarget {
+		return pick(g, fact.AccessTarget{Pods: g.selector()}, fact.AccessTarget{Service: g.name()}, fact.AccessTarget{ServiceAccount: g.account().Name})
+	})
+	if g.IntN(3) == 0 {
+		ref = object("o/v1", "ClusterAccessPolicy", "", n.Name)
+		policy.Name.Namespace, policy.Namespaces, policy.Targets = "", g.selector(), []fact.AccessTarget{{Pods: g.selector()}}
+		policy.Action = pick(g, fact.Allow, fact.Deny)
+	}
+	source := func() fact.PolicySource {
+		selector := g.selector()
+		return pick(g, fact.PolicySource{Namespaces: &selector}, fact.PolicySource{Identity: mesh.Identity{Namespace: g.namespace(), ServiceAccount: pick(g, "", "one", "two")}},
+			fact.PolicySource{Identity: mesh.Identity{TrustDomain: pick(g, "td", "other"), Namespace: "bank", ServiceAccount: "one"}})
+	}
+	policy.Rules = some(g, 2, func() fact.PolicyRule {
+		return fact.PolicyRule{
+			Field: "spec.rules[0]", Everyone: g.IntN(3) == 0, Sources: some(g, 2, source), Except: some(g, 1, source), AnyPort: g.IntN(2) == 0, Ports: some(g, 2, g.port),
+			Ranges: some(g, 1, func() netip.Prefix { return netip.MustParsePrefix("10.0.0.0/8") }),
+			Requests: some(g, 2, func() mesh.HTTPMatch {
+				return pick(g, mesh.HTTPMatch{}, mesh.HTTPMatch{Path: mesh.StringMatch{Exact: "/a"}})
+			}),
+		}
+	})
+	return fact.Fact{Object: ref, Content: mesh.Seal(policy)}
 }
 
 // services are mostly none.
@@ -91,7 +131,7 @@ func (g generator) workload() fact.Fact {
 		Name: n, UID: "uid-" + n.String(), ServiceAccount: g.account().Name, Class: pick(g, "envoy", "envoy", "pipy", ""),
 		Addresses: []netip.Addr{g.addressNear(n)}, Zone: pick(g, "", "z1"), Ended: g.IntN(8) == 0,
 		Ports:            some(g, 2, func() fact.WorkloadPort { return fact.WorkloadPort{Name: pick(g, "web", ""), Number: g.port()} }),
-		OutboundServices: g.services(),
+		OutboundServices: g.services(), Labels: g.labels(),
 	})}
 }
 
@@ -310,7 +350,8 @@ func TestChangesGiveWhatTheFactsGive(t *testing.T) {
 				for i, f := range list {
 					list[i].Content = withoutOutboundServices(f.Content)
 				}
-				needsAreTold(t, BuildFor(list, Options{Features: features}), got)
+				// Views of classes that lack AccessPolicies do not tell what is left out of them.
+				needsAreTold(t, BuildFor(list, Options{Features: func(class string) []mesh.Feature { return append(features(class), mesh.FeatureAccessPolicies) }}), got)
 				if got.Digest() != want.Digest() {
 					t.Fatalf("after step %d the Snapshot is not that of its facts: %s", step, firstDifference(got, want))
 				}

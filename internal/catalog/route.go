@@ -55,36 +55,15 @@ const gatewayVersion = "gateway.networking.k8s.io/v1"
 // routeInput has the routes of a kind.
 type routeInput struct {
 	*graph.Input[mesh.Name, *fact.Route]
-	// of is by parent, and to has the parents by backend.
+	// of is by parent.
 	of *graph.Index[mesh.Name, aged]
-	to *graph.Index[mesh.Name, mesh.Name]
 }
 
 func newRouteInput(in *graph.Input[mesh.Name, *fact.Route]) *routeInput {
 	byParent := func(key mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, aged] {
 		return each(route.Parents, func(p fact.RouteParent) (mesh.Name, aged) { return p.Service, aged{route.Created, key} })
 	}
-	byBackend := func(_ mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, mesh.Name] {
-		return func(yield func(backend, parent mesh.Name) bool) {
-			for _, rule := range route.Rules {
-				for _, b := range rule.Backends {
-					for _, parent := range route.Parents {
-						if !yield(b.Service, parent.Service) {
-							return
-						}
-					}
-				}
-				for _, m := range rule.Mirrors {
-					for _, parent := range route.Parents {
-						if !yield(m.Service, parent.Service) {
-							return
-						}
-					}
-				}
-			}
-		}
-	}
-	return &routeInput{in, graph.NewIndex(in, compareAged, byParent), graph.NewIndex(in, mesh.Name.Compare, byBackend)}
+	return &routeInput{in, graph.NewIndex(in, compareAged, byParent)}
 }
 
 // routesFor returns the routes with the service as parent, in the order of precedence of

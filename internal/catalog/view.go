@@ -16,6 +16,7 @@ func (j *join) offerProxy(r *graph.Reader, key mesh.Name, out *graph.Output) {
 		return
 	}
 	account := accountOf(w)
+	j.offerLacking(r, w, out)
 	as := j.shared.Get(r, clients{account, j.outboundServicesOf(r, w).String()})
 	scope := as.scope()
 	graph.PutKey(out, j.sharers, scope, as)

@@ -136,6 +136,8 @@ func After() []Check {
 		{"certificates/proxies", "No connected proxy has an expired certificate.", proxyCertificates},
 		{"proxies/connected", "The proxy of each running pod with a sidecar is connected to a controller.", connected},
 		{"proxies/state", "No proxy crashes repeatedly, rejects its configuration or fails to acknowledge it.", states},
+		{"proxies/versions", "The versions of the connected proxies are supported and the newest that are known, and have no known fault.", proxyVersions},
+		{"proxies/key-exchange", "The MeshConfig allows the strongest key exchange of TLS. It also says which one the connected proxies use.", keyExchanges},
 		{"pods/sidecar", "Each running pod that should have a sidecar, as the injector decides, has one.", sidecars},
 		{"pods/security", "No namespace of the mesh has a Pod Security level that rejects the sidecar.", security},
 	}

@@ -54,6 +54,12 @@ func healthy(t *testing.T) *Facts {
 		options: Options{Mesh: "osm", Namespace: "osm-system", MeshConfig: "osm-mesh-config", Webhook: "outrigger-injector", Revision: "default", Version: "0.1.0"},
 		now:     now, tried: "shop",
 	}
+	f.options.Releases = func(class string) *driver.Releases {
+		return map[string]*driver.Releases{"envoy": {
+			Proxy: "envoy", AsOf: "2026-11-28", Default: "1.40.2", Oldest: "1.37.11", Reason: "it has faults", Newest: []string{"1.40.2"},
+			Releases: []driver.Release{{Version: "1.40.0", Tested: "all tests"}},
+		}}[class]
+	}
 	f.version.value = "v1.36.3"
 	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
 	node.Status.NodeInfo = corev1.NodeSystemInfo{KernelVersion: "6.1.0-9-amd64", OperatingSystem: "linux", Architecture: "amd64"}
@@ -95,7 +101,7 @@ func healthy(t *testing.T) *Facts {
 	f.pods.value = []corev1.Pod{web, job}
 	f.dryRun.value = web.DeepCopy()
 	f.proxies.value = []registry.Proxy{{
-		Name: mesh.Name{Namespace: "shop", Name: "web"}, UID: "1", Class: "envoy", CertificateEnds: now.Add(12 * time.Hour),
+		Name: mesh.Name{Namespace: "shop", Name: "web"}, UID: "1", Class: "envoy", Version: "envoy 1.40.2", CertificateEnds: now.Add(12 * time.Hour),
 		Connected: old.Time, State: registry.Current, Sent: registry.Configuration{Version: "a", Time: old.Time},
 	}}
 	f.decide.value = func(*corev1.Pod) inject.Result { return inject.Result{Decision: inject.Decision{Outcome: inject.Skip}} }
@@ -243,6 +249,22 @@ var broken = []struct {
 		Finding{"", Error, "Pod/shop/web", "it rejects Route shop/web: bad regex", "outrigger proxy get shop/web"}},
 	{"proxies/state", "behind", func(_ *testing.T, f *Facts) { f.proxies.value[0].State = registry.Waiting },
 		Finding{"", Warning, "Pod/shop/web", "it has not acknowledged its configuration since ", "outrigger proxy logs --previous shop/web"}},
+	{"proxies/versions", "too old", func(_ *testing.T, f *Facts) { f.proxies.value[0].Version = "envoy 1.37.0" },
+		Finding{"", Error, "Pod/shop/web", "this pod runs envoy 1.37.0: envoy 1.37.0 is too old: the oldest supported envoy is 1.37.11, since it has faults", "envoy 1.40.2"}},
+	{"proxies/versions", "an image that is too old", func(_ *testing.T, f *Facts) {
+		f.proxies.value[0].Version = ""
+		f.pods.value[0].Spec.InitContainers[1].Image = "example.com/envoy:v1.36.0"
+	},
+		Finding{"", Error, "Pod/shop/web", "this pod runs the image example.com/envoy:v1.36.0: ", "openservicemesh.io/sidecar-image"}},
+	{"proxies/versions", "not the newest", func(_ *testing.T, f *Facts) {
+		f.proxies.value[0].Version = "envoy 1.40.0"
+		f.proxies.value = append(f.proxies.value, f.proxies.value[0])
+	},
+		Finding{"", Warning, "Pod/shop/web", "this pod and 1 more run envoy 1.40.0: 1.40.2 is the newest release", "kubectl rollout restart"}},
+	{"proxies/key-exchange", "none that is hybrid", func(_ *testing.T, f *Facts) {
+		_ = unstructured.SetNestedStringSlice(f.meshConfig.value.Object, []string{"P-384", "X25519"}, "spec", "sidecar", "ecdhCurves")
+	},
+		Finding{"", Warning, "MeshConfig/osm-system/osm-mesh-config", "allows only P-384, X25519: ", "add X25519MLKEM768 to spec.sidecar.ecdhCurves"}},
 	{"pods/sidecar", "without", func(_ *testing.T, f *Facts) {
 		f.decide.value = func(*corev1.Pod) inject.Result {
 			return inject.Result{Decision: inject.Decision{Outcome: inject.Inject, Reason: "namespace_annotation_enabled", Message: "shop says so"}}
@@ -315,6 +337,28 @@ func TestHealthy(t *testing.T) {
 		if Worst(all) != OK {
 			t.Errorf("the worst level is %s", Worst(all))
 		}
+	}
+}
+
+// TestKeyExchanges names the key exchange of proxies of several classes and versions.
+func TestKeyExchanges(t *testing.T) {
+	f := healthy(t)
+	f.options.Releases = func(class string) *driver.Releases {
+		return map[string]*driver.Releases{
+			"envoy": {Hybrid: driver.Hybrid{Since: "1.37.0"}}, "pipy": {Hybrid: driver.Hybrid{Library: "OpenSSL", Since: "3.5.0"}},
+		}[class]
+	}
+	first := f.proxies.value[0]
+	first.Version = "envoy 1.40.0"
+	f.proxies.value = []registry.Proxy{first, first}
+	for _, version := range []string{"1.5.18 OpenSSL 3.2.0", "1.5.17"} {
+		other := first
+		other.Class, other.Version = "pipy", version
+		f.proxies.value = append(f.proxies.value, other)
+	}
+	const want = "two proxies use the strongest key exchange that both have. an unknown one: 1 of class pipy (1.5.17); X25519MLKEM768: 2 of class envoy (envoy 1.40.0); X25519: 1 of class pipy (1.5.18 OpenSSL 3.2.0)"
+	if all := Run([]Check{{"proxies/key-exchange", "", keyExchanges}}, f); len(all) != 1 || all[0].Level != OK || all[0].Message != want {
+		t.Errorf("%+v, want %q", all, want)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // Options name the mesh and the ways to query its parts.
@@ -42,6 +43,8 @@ type Options struct {
 	// Proxies returns the proxies of all controllers. Ask requests a page of a pod.
 	Proxies func(ctx context.Context) ([]registry.Proxy, error)
 	Ask     func(ctx context.Context, pod corev1.Pod, path string) ([]byte, error)
+	// Releases returns what is known of the versions of a class's proxy; nil if nothing is.
+	Releases func(class string) *driver.Releases
 	// Traffic returns what the proxies have counted.
 	Traffic func(ctx context.Context) (*traffic.Report, error)
 }

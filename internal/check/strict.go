@@ -24,7 +24,7 @@ const stayPermissive = "keep the workload Permissive: annotate its pod template 
 
 func strictCounts(f *Facts, r *report) {
 	if err := f.traffic.err; err != nil {
-		r.add(Error, "", "docs/stat.md describes what reading the proxies needs", "the proxies cannot be read, so whether anybody sends plaintext is not known: %v", err)
+		r.add(Error, "", "docs/observe.md describes what reading the proxies needs", "the proxies cannot be read, so whether anybody sends plaintext is not known: %v", err)
 		return
 	}
 	var unknown, unread []problem

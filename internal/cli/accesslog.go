@@ -161,6 +161,8 @@ func textOf(pod *corev1.Pod, line accesslog.Line) string {
 		words = append(words, terminal.Word(line.Method), terminal.Word(line.Authority+line.Path))
 	} else if line.IsNotHTTP() {
 		words = append(words, "not HTTP")
+	} else if line.Silent {
+		words = append(words, "silent")
 	} else {
 		words = append(words, "TCP")
 	}

@@ -18,17 +18,15 @@ import (
 func newAuditCommand() *cobra.Command {
 	var f trafficFlags
 	var from, fromNamespace string
-	formats := []string{"wide", "json", "yaml"}
 	cmd := &cobra.Command{
 		Use:   "audit [TYPE/NAME]",
 		Short: "List the calls that the audited policies would refuse",
 		Long: `List the calls that the audited policies would refuse.
 
-In permissive traffic policy mode, every workload of the mesh may call every other. The
-annotation openservicemesh.io/access-mode: Audit on a namespace, or on a TrafficTarget for
-the pods of its destination, makes their sidecars also evaluate the policies that would
-apply without that mode. They let everything through, and count what the policies would
-refuse. This command reads these counts from the sidecars. Without --window, they are those
+In permissive traffic policy mode, every workload of the mesh may call every other. With the
+annotation openservicemesh.io/default-access: audit of their namespace, sidecars also
+evaluate the policies that would apply without that mode. They let everything through, and
+count what the policies would refuse. This command reads these counts from the sidecars. Without --window, they are those
 since the sidecars started, and with it the rates during that time.
 
   SOURCE       the workloads that run as the service account of the caller
@@ -46,7 +44,7 @@ Exit codes: 0 all pods are audited and nothing would be refused, 1 that is not k
 a pod is not audited, an audited pod was not read or something failed, 2 wrong usage, 3
 something would be refused. Pods whose class runs no proxy need not be audited.`,
 		Example: `  # try the policies of a namespace
-  kubectl annotate namespace shop openservicemesh.io/access-mode=Audit
+  kubectl annotate namespace shop openservicemesh.io/default-access=audit
   outrigger audit -n shop
 
   # what would a workload still be refused, during a minute?
@@ -58,14 +56,10 @@ something would be refused. Pods whose class runs no proxy need not be audited.`
 		Args:              atMostOneObject,
 		ValidArgsFunction: f.completeObject,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(formats...); err != nil {
+			if err := f.check(); err != nil {
 				return err
 			}
-			scope, err := f.scope()
-			if err != nil {
-				return err
-			}
-			object, err := trafficObject(strings.Join(args, ""), scope, "the object")
+			object, scope, err := f.object(args)
 			if err != nil {
 				return err
 			}
@@ -102,7 +96,7 @@ something would be refused. Pods whose class runs no proxy need not be audited.`
 			case len(refusals) > 0:
 				return errRefused
 			case audited == 0:
-				return errors.New("no pod is audited here; annotate the namespace with openservicemesh.io/access-mode: Audit, which has effect in permissive traffic policy mode. A control plane that is older than this program audits nothing")
+				return errors.New("no pod is audited here; annotate the namespace with openservicemesh.io/default-access: audit. A control plane that is older than this program audits nothing")
 			case len(unknown)+len(unaudited) > 0:
 				return errReported
 			}
@@ -114,7 +108,7 @@ something would be refused. Pods whose class runs no proxy need not be audited.`
 	flags.StringVar(&from, "from", "", "only what this object sends, as TYPE/NAME")
 	flags.StringVar(&fromNamespace, "from-namespace", "", "namespace of --from; the default is that of the command")
 	flags.DurationVar(&f.window, "window", 0, "how long requests are counted; the default is since the sidecars started")
-	f.addRead(cmd, formats...)
+	f.addRead(cmd, "wide", "json", "yaml")
 	completeFlag(cmd, "from", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		return f.completeTraffic(cmd, nil, begun)
 	})

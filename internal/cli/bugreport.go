@@ -49,7 +49,7 @@ proxy get'.
 
 The command does not read Secrets and ConfigMaps. From everything else it removes tokens,
 passwords, private keys, and the commands and environment variables of applications;
-docs/troubleshooting.md has the whole list. The archive still contains names, addresses and
+docs/runbook.md has the whole list. The archive still contains names, addresses and
 policies, so look into it before you send it.
 
 If something cannot be read, the archive names it in errors.txt, and the command succeeds.

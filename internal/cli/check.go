@@ -21,6 +21,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/terminal"
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
 	"github.com/outrigger-mesh/outrigger/internal/version"
+	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
 // checkFlags are the flags of 'outrigger check'.
@@ -139,9 +140,10 @@ func (f *checkFlags) once(ctx context.Context, config *rest.Config) ([]check.Fin
 	facts, err := check.Gather(ctx, check.Options{
 		Config: config, Mesh: f.mesh.Name, Namespace: f.mesh.Namespace, MeshConfig: f.mesh.Config,
 		Webhook: inject.WebhookName(f.mesh.Revision, f.mesh.Name), Revision: f.mesh.Revision, Version: version.Number, Pre: f.pre, Strict: f.strict,
-		Decide:  f.decider,
-		Proxies: f.proxies,
-		Traffic: f.traffic,
+		Decide:   f.decider,
+		Proxies:  f.proxies,
+		Traffic:  f.traffic,
+		Releases: sidecar.Releases,
 		Ask: func(ctx context.Context, pod corev1.Pod, path string) ([]byte, error) {
 			ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 			defer cancel()

@@ -17,7 +17,6 @@ import (
 
 func newEdgesCommand() *cobra.Command {
 	var f trafficFlags
-	formats := []string{"wide", "json", "yaml"}
 	cmd := &cobra.Command{
 		Use:   "edges [TYPE/NAME]",
 		Short: "Show who calls whom, with which identity, and what is denied",
@@ -50,14 +49,10 @@ Exit codes: 0 at least one proxy was read, 1 none was or something failed, 2 wro
 		Args:              atMostOneObject,
 		ValidArgsFunction: f.completeObject,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(formats...); err != nil {
+			if err := f.check(); err != nil {
 				return err
 			}
-			scope, err := f.scope()
-			if err != nil {
-				return err
-			}
-			object, err := trafficObject(strings.Join(args, ""), scope, "the object")
+			object, scope, err := f.object(args)
 			if err != nil {
 				return err
 			}
@@ -88,7 +83,7 @@ Exit codes: 0 at least one proxy was read, 1 none was or something failed, 2 wro
 		},
 	}
 	cmd.Flags().DurationVar(&f.window, "window", 0, "how long requests are counted; the default is since the proxies started")
-	f.add(cmd, formats...)
+	f.add(cmd, "wide", "json", "yaml")
 	return cmd
 }
 

@@ -95,8 +95,9 @@ func NewRootCommand(more ...*cobra.Command) *cobra.Command {
 
 Install the mesh in a cluster with 'outrigger install', change it with 'outrigger upgrade',
 and remove it with 'outrigger uninstall'. 'outrigger check' finds what is wrong with it,
-'outrigger namespace' adds and removes namespaces, 'outrigger proxy' shows the proxies, and
-'outrigger dashboard' shows the mesh in a browser.
+'outrigger namespace' adds and removes namespaces, 'outrigger class move' replaces one kind of
+proxy by another, 'outrigger proxy' shows the proxies, and 'outrigger dashboard' shows the mesh
+in a browser.
 
 'outrigger stat' shows how many requests workloads receive, how many fail and how long they
 take, 'outrigger top' shows this live, and 'outrigger edges' shows who sends them.
@@ -125,6 +126,7 @@ the name kubectl-outrigger, it is the plug-in 'kubectl outrigger'.`,
 		newCheckInjectCommand(),
 		newCheckCommand(),
 		newNamespaceCommand(),
+		newClassCommand(),
 		newValidateCommand(),
 		newConvertCommand(),
 		newExplainCommand(),

@@ -76,7 +76,6 @@ func readFor(q *traffic.Query) []string {
 
 func newStatCommand() *cobra.Command {
 	var f statFlags
-	formats := []string{"wide", "json", "yaml"}
 	cmd := &cobra.Command{
 		Use:   "stat TYPE [NAME...] | TYPE/NAME...",
 		Short: "Show the requests of workloads, services, pods or namespaces: rate, success, latency",
@@ -129,7 +128,7 @@ Exit codes: 0 at least one proxy was read, 1 none was or something failed, 2 wro
 		},
 		ValidArgsFunction: f.completeTraffic,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(formats...); err != nil {
+			if err := f.check(); err != nil {
 				return err
 			}
 			q, err := f.query(args)
@@ -156,7 +155,7 @@ Exit codes: 0 at least one proxy was read, 1 none was or something failed, 2 wro
 		},
 	}
 	cmd.Flags().DurationVar(&f.window, "window", 0, "how long requests are counted (default 10s, or 5m with --prometheus)")
-	f.add(cmd, formats...)
+	f.add(cmd, "wide", "json", "yaml")
 	return cmd
 }
 

@@ -93,7 +93,7 @@ Exit codes: 0 it was ended, or has shown everything, 1 something failed, 2 wrong
 	flags.StringVar(&f.filter.From, "from", "", "only what this identity has sent to the pods: NAMESPACE or NAMESPACE/SERVICEACCOUNT")
 	flags.StringVar(&f.filter.To, "to", "", "only what the pods have sent to this identity: NAMESPACE or NAMESPACE/SERVICEACCOUNT")
 	flags.BoolVar(&f.filter.Refused, "refused", false, "only what sidecars have refused")
-	flags.StringVar(&f.filter.Reason, "reason", "", "only what was refused for this reason, for example access; docs/access-logs.md lists them")
+	flags.StringVar(&f.filter.Reason, "reason", "", "only what was refused for this reason, for example access; docs/observe.md lists them")
 	flags.IntVar(&f.max, "max", 0, "how many lines to show; 0 means no limit")
 	flags.DurationVar(&f.since, "since", 0, "also show what was logged since then, for example 10m")
 	flags.BoolVarP(&f.follow, "follow", "f", true, "keep showing new lines")

@@ -35,6 +35,7 @@ type trafficFlags struct {
 	proxyFlags
 	prometheus string
 	window     time.Duration
+	formats    []string // the values of --output
 }
 
 func (f *trafficFlags) add(cmd *cobra.Command, formats ...string) {
@@ -45,6 +46,7 @@ func (f *trafficFlags) add(cmd *cobra.Command, formats ...string) {
 // addRead adds the flags of a command that always reads the proxies.
 func (f *trafficFlags) addRead(cmd *cobra.Command, formats ...string) {
 	flags := cmd.Flags()
+	f.formats = formats
 	f.kube.add(flags)
 	f.addMesh(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace; the default is that of the kubeconfig's context, or all with --debug-address")
@@ -57,9 +59,9 @@ func (f *trafficFlags) addRead(cmd *cobra.Command, formats ...string) {
 }
 
 // check returns an error for flags that can't be used together.
-func (f *trafficFlags) check(formats ...string) error {
-	if f.output != "" && !slices.Contains(formats, f.output) {
-		return usage.Errorf("-o %q: formats are %s", f.output, strings.Join(formats, ", "))
+func (f *trafficFlags) check() error {
+	if f.output != "" && !slices.Contains(f.formats, f.output) {
+		return usage.Errorf("-o %q: formats are %s", f.output, strings.Join(f.formats, ", "))
 	}
 	if f.all && f.namespace != "" {
 		return usage.Errorf("-A means all namespaces: do not give -n with it")
@@ -188,6 +190,15 @@ func trafficObject(text, namespace, what string) (*traffic.Object, error) {
 		return nil, usage.Errorf("%s %q: name its namespace with -n, or with %s-namespace", what, text, what)
 	}
 	return &traffic.Object{Kind: kind, Namespace: namespace, Name: name}, nil
+}
+
+// object returns the object in the arguments, nil without one, and the scope of the command.
+func (f *trafficFlags) object(args []string) (object *traffic.Object, scope string, err error) {
+	if scope, err = f.scope(); err != nil {
+		return nil, "", err
+	}
+	object, err = trafficObject(strings.Join(args, ""), scope, "the object")
+	return object, scope, err
 }
 
 // warnUnread names the pods that could not be read, one line for each reason.

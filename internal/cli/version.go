@@ -135,7 +135,7 @@ func (v *versions) ask(ctx context.Context, kube kubeFlags, namespace string) er
 		of := podVersion{Namespace: pod.Namespace, Pod: pod.Name}
 		answer, err := forward(ctx, config, pod, healthPort, "/version", "")
 		if err == nil && answer == nil {
-			err = errors.New("it has no page /version, so it is older than 0.1.0")
+			err = errors.New("it has no page /version")
 		}
 		if err == nil {
 			err = json.Unmarshal(answer, &of.Info)

@@ -36,7 +36,8 @@ func newWhyCommand() *cobra.Command {
 
 The command reads the access logs of the pods' sidecars of the last --since, and shows what
 has failed: what a sidecar has refused, answers with a status of 500 or more, and requests
-without an answer. Equal ones are one line. Below is why: the reason that the sidecar has
+without an answer. It also shows connections to HTTP ports whose clients have waited silently,
+as they do if the server speaks first in their protocol. Equal ones are one line. Below is why: the reason that the sidecar has
 logged; if it was the client's, what the sidecar of the server has logged about the same
 request; if access was refused, what 'outrigger explain' says about it now; and whether a
 proxy lacks its configuration or has rejected it. Without an argument it reads all pods of
@@ -96,7 +97,7 @@ type why struct {
 	logs       map[string][]accesslog.Line
 }
 
-// failure is what has failed in the same way.
+// failure is what has failed, or may have, in the same way.
 type failure struct {
 	pod      *corev1.Pod
 	outbound bool
@@ -126,13 +127,17 @@ func (w *why) run(ctx context.Context, args []string) error {
 		terminal.Fprintf(w.out, "and %d other kinds of failures; see them with --max\n", more)
 	}
 	w.proxies(ctx, pods)
-	if len(failures) > 0 {
+	if slices.ContainsFunc(failures, func(f *failure) bool { return f.last.Failed() }) {
 		return errRefused
 	}
-	if w.incomplete {
-		return errors.New("nothing has failed in what could be read; see the warnings above")
+	nothing := "nothing has failed"
+	if len(failures) > 0 {
+		nothing = "nothing else has failed"
 	}
-	terminal.Fprintf(w.out, "nothing has failed in %s (pods: %d, requests and connections: %d)\n", w.flags.since, len(pods), lines)
+	if w.incomplete {
+		return errors.New(nothing + " in what could be read; see the warnings above")
+	}
+	terminal.Fprintf(w.out, nothing+" in %s (pods: %d, requests and connections: %d)\n", w.flags.since, len(pods), lines)
 	return nil
 }
 
@@ -186,7 +191,7 @@ func (w *why) failures(pods []corev1.Pod) []*failure {
 	for i := range pods {
 		pod := &pods[i]
 		for _, line := range w.logs[nameOf(pod)] {
-			if !w.flags.filter.Selects(line) || !line.Failed() {
+			if !w.flags.filter.Selects(line) || !line.Failed() && !line.Silent {
 				continue
 			}
 			outbound := line.IsFrom(addressesOf(pod))
@@ -215,7 +220,7 @@ func (w *why) failures(pods []corev1.Pod) []*failure {
 // kindOf returns what equal failures have in common.
 func kindOf(l accesslog.Line) accesslog.Line {
 	path, _, _ := strings.Cut(l.Path, "?")
-	out := accesslog.Line{Method: l.Method, Path: path, Authority: l.Authority, Code: l.Code, Reason: l.Reason, Client: l.Client, Server: l.Server, Destination: l.Destination}
+	out := accesslog.Line{Method: l.Method, Path: path, Authority: l.Authority, Code: l.Code, Reason: l.Reason, Silent: l.Silent, Client: l.Client, Server: l.Server, Destination: l.Destination}
 	if l.Client == (mesh.Identity{}) {
 		// The port of a connection is its own.
 		out.Caller = l.Caller[:max(strings.LastIndexByte(l.Caller, ':'), 0)]
@@ -238,6 +243,8 @@ func (w *why) because(ctx context.Context, f *failure) []string {
 	switch {
 	case line.IsNotHTTP():
 		return w.notHTTP(ctx, f)
+	case line.Silent:
+		return w.silent(ctx, f)
 	case line.Reason != "":
 		return append([]string{fmt.Sprintf("The sidecar of %s has refused it: %s.", nameOf(f.pod), line.Meaning())}, w.explained(ctx, f.pod, line, f.outbound)...)
 	case f.outbound && line.Host != "":

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,24 +16,35 @@ import (
 
 // notHTTP explains a connection to an HTTP port on which something else was sent.
 func (w *why) notHTTP(ctx context.Context, f *failure) []string {
-	sent := fmt.Sprintf("The sidecar of %s takes the port for HTTP, and what was sent is not HTTP.", nameOf(f.pod))
+	return w.otherProtocol(ctx, f, "tcp", fmt.Sprintf("The sidecar of %s takes the port for HTTP, and what was sent is not HTTP.", nameOf(f.pod)))
+}
+
+// silent explains a connection to an HTTP port whose client has waited silently.
+func (w *why) silent(ctx context.Context, f *failure) []string {
+	return w.otherProtocol(ctx, f, "tcp-server-first",
+		fmt.Sprintf("The sidecar of %s takes the port for HTTP, where the client speaks first. It has waited %v, and the application has sent nothing.", nameOf(f.pod), f.last.Duration.Round(time.Second)),
+		"This is normal for a client of HTTP that opens connections in advance.")
+}
+
+// otherProtocol explains a connection to a port that the sidecar takes for HTTP, and proposes the
+// appProtocol.
+func (w *why) otherProtocol(ctx context.Context, f *failure, proposal string, sent ...string) []string {
 	const setting = "If it is another protocol, set appProtocol of the Service's port: for example tcp, or tcp-server-first if the server speaks first, as MySQL, SMTP and SSH do."
 	if !f.outbound {
-		return []string{sent, setting}
+		return append(sent, setting)
 	}
 	service, port, err := w.serviceAt(ctx, f.last.Destination)
 	switch {
 	case err != nil:
 		w.warn("finding the Service at %s: %v", f.last.Destination, err)
 	case service != nil:
-		return []string{
-			fmt.Sprintf("The application has called port %d of Service %s/%s.", service.Spec.Ports[port].Port, service.Namespace, service.Name), sent, setting,
-			fmt.Sprintf(`kubectl patch service %s -n %s --type=json -p '[{"op": "add", "path": "/spec/ports/%d/appProtocol", "value": "tcp"}]'`, service.Name, service.Namespace, port),
-		}
+		called := fmt.Sprintf("The application has called port %d of Service %s/%s.", service.Spec.Ports[port].Port, service.Namespace, service.Name)
+		command := fmt.Sprintf(`kubectl patch service %s -n %s --type=json -p '[{"op": "add", "path": "/spec/ports/%d/appProtocol", "value": "%s"}]'`, service.Name, service.Namespace, port, proposal)
+		return slices.Concat([]string{called}, sent, []string{setting, command})
 	case f.last.Destination == "":
-		return []string{sent, setting, "The line does not say which port it was; 'outrigger validate --from-cluster' lists ports whose name or number is not that of HTTP."}
+		return append(sent, setting, "The line does not say which port it was; 'outrigger validate --from-cluster' lists ports whose name or number is not that of HTTP.")
 	}
-	return []string{fmt.Sprintf("The application has called %s.", f.last.Destination), sent, setting}
+	return slices.Concat([]string{fmt.Sprintf("The application has called %s.", f.last.Destination)}, sent, []string{setting})
 }
 
 // serviceAt returns the Service with an address and port as its own, and the index of the port. It

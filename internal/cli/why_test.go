@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/explain"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
 // serveController serves the pages of a controller that knows the proxies, and returns its
@@ -148,6 +149,30 @@ shop/cart-0 <- 10.0.0.2:50000 not HTTP 1ms refused: not_http
     The sidecar of shop/cart-0 takes the port for HTTP, and what was sent is not HTTP.
 ` + setting
 	if diff := cmp.Diff(want, out); !errors.Is(err, errRefused) || diff != "" {
+		t.Errorf("%v, %s (-want +got):\n%s", err, warnings, diff)
+	}
+}
+
+// TestWhySilent: a client that has waited silently may have failed, and the answer names the port and
+// the setting.
+func TestWhySilent(t *testing.T) {
+	logs := maps.Clone(tapped)
+	t.Cleanup(func() { tapped = logs })
+	tapped = map[string]string{
+		"web-0": strings.Repeat(`{"downstream_remote":"10.0.0.2:50000","downstream_local":"10.96.0.9:5432","method":"-","reason":"-","response_code":-1,"response_flags":"PR--","upstream_host":"-:-","duration":15020,"start_time":"2026-11-25T14:00:00Z","connection_close_details":"`+telemetry.Silent+`"}`+"\n", 2),
+	}
+	kubeconfig := serveTapped(t, changes{})
+	controller, _ := serveController(t, currentProxy("cart-0"), currentProxy("web-0"))
+	out, warnings, err := runWhy(t, kubeconfig, controller, "-n shop")
+	want := `shop/web-0 -> 10.96.0.9:5432 silent 15.02s (2 times, the last one is shown)
+    The application has called port 5432 of Service shop/db.
+    The sidecar of shop/web-0 takes the port for HTTP, where the client speaks first. It has waited 15s, and the application has sent nothing.
+    This is normal for a client of HTTP that opens connections in advance.
+    If it is another protocol, set appProtocol of the Service's port: for example tcp, or tcp-server-first if the server speaks first, as MySQL, SMTP and SSH do.
+    kubectl patch service db -n shop --type=json -p '[{"op": "add", "path": "/spec/ports/1/appProtocol", "value": "tcp-server-first"}]'
+nothing else has failed in 10m0s (pods: 2, requests and connections: 2)
+`
+	if diff := cmp.Diff(want, out); err != nil || diff != "" {
 		t.Errorf("%v, %s (-want +got):\n%s", err, warnings, diff)
 	}
 }

@@ -144,7 +144,8 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 
 	// The registry records connected proxies and what they reject.
 	proxies := registry.New(registry.Options{
-		Limit: from.settings().GetMaxDataPlaneConnections, Report: cat.Report, Registerer: metrics,
+		KeyExchange: sidecar.KeyExchange,
+		Limit:       from.settings().GetMaxDataPlaneConnections, Report: cat.Report, Registerer: metrics,
 	})
 	run(always(proxies.Run))
 

@@ -1,5 +1,5 @@
 // Package convert turns SMI's TrafficSplits, with the HTTPRouteGroups and timeouts that apply
-// to them, into routes of Gateway API.
+// to them, into routes of Gateway API, and TrafficTargets and IngressBackends into AccessPolicies.
 package convert
 
 import (
@@ -175,18 +175,23 @@ func (c *converter) name(kind string, wanted mesh.Name) string {
 	return name
 }
 
-// print adds a route without its status.
+// print adds a route.
 func (c *converter) print(kind string, route any) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(route)
+	c.made = append(c.made, asObject(gateway.GroupVersion.String(), kind, route))
+}
+
+// asObject returns what a manifest of an object has, which is no status.
+func asObject(apiVersion, kind string, typed any) *unstructured.Unstructured {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 	if err != nil {
 		panic(err) // Impossible: the types are compiled in and tested.
 	}
 	delete(content, "status")
 	object := &unstructured.Unstructured{Object: content}
-	object.SetAPIVersion(gateway.GroupVersion.String())
+	object.SetAPIVersion(apiVersion)
 	object.SetKind(kind)
 	unstructured.RemoveNestedField(object.Object, "metadata", "creationTimestamp")
-	c.made = append(c.made, object)
+	return object
 }
 
 // longestTimeout is the longest duration that Gateway API can write in hours.

@@ -184,12 +184,18 @@ func answer(t *testing.T, s *fact.Snapshot, facts []fact.Fact, q question) strin
 // loadFacts is as facts, but the objects may have Problems.
 func loadFacts(t *testing.T, objects []string) []fact.Fact {
 	t.Helper()
-	folder := t.TempDir()
 	texts := []string{randomBase}
 	for i, name := range slices.Sorted(maps.Keys(randomServices)) {
 		texts = append(texts, fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: a}\nspec: {clusterIP: 10.96.0.%d, ports: %s}\n", name, i+1, randomServices[name]))
 	}
-	if err := os.WriteFile(filepath.Join(folder, "all.yaml"), []byte(strings.Join(append(texts, objects...), "\n---\n")), 0o600); err != nil {
+	return loadManifests(t, append(texts, objects...))
+}
+
+// loadManifests returns the facts of objects, which may have Problems.
+func loadManifests(t *testing.T, texts []string) []fact.Fact {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "all.yaml"), []byte(strings.Join(texts, "\n---\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	read, _, err := dir.Load([]string{folder}, dir.Options{

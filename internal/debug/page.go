@@ -29,11 +29,11 @@ const (
 	ExplainPath      = "/debug/explain"
 	ConfigPath       = "/debug/config"
 	CertsPath        = "/debug/certs"
-	PoliciesPath     = "/debug/policies"
+	policiesPath     = "/debug/policies"
 	ProblemsPath     = "/debug/problems"
-	NamespacesPath   = "/debug/namespaces"
-	FeatureFlagsPath = "/debug/feature-flags"
-	PprofPath        = "/debug/pprof/"
+	namespacesPath   = "/debug/namespaces"
+	featureFlagsPath = "/debug/feature-flags"
+	pprofPath        = "/debug/pprof/"
 )
 
 // Catalog is the mesh as it is now. It is safe for use by many goroutines.
@@ -78,16 +78,16 @@ func Pages(s Sources) map[string]http.Handler {
 		ExplainPath:      page(s.explanation),
 		ConfigPath:       page(s.config),
 		CertsPath:        page(func(*http.Request) (any, error) { return s.Certificates(), nil }),
-		PoliciesPath:     page(s.policies),
+		policiesPath:     page(s.policies),
 		ProblemsPath:     page(s.problems),
-		NamespacesPath:   page(s.namespaces),
-		FeatureFlagsPath: page(s.featureFlags),
-		PprofPath:        http.HandlerFunc(pprof.Index),
+		namespacesPath:   page(s.namespaces),
+		featureFlagsPath: page(s.featureFlags),
+		pprofPath:        http.HandlerFunc(pprof.Index),
 	}
-	pages[PprofPath+"cmdline"] = http.HandlerFunc(pprof.Cmdline)
-	pages[PprofPath+"profile"] = http.HandlerFunc(pprof.Profile)
-	pages[PprofPath+"symbol"] = http.HandlerFunc(pprof.Symbol)
-	pages[PprofPath+"trace"] = http.HandlerFunc(pprof.Trace)
+	pages[pprofPath+"cmdline"] = http.HandlerFunc(pprof.Cmdline)
+	pages[pprofPath+"profile"] = http.HandlerFunc(pprof.Profile)
+	pages[pprofPath+"symbol"] = http.HandlerFunc(pprof.Symbol)
+	pages[pprofPath+"trace"] = http.HandlerFunc(pprof.Trace)
 	return pages
 }
 

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 	"github.com/outrigger-mesh/outrigger/internal/limit"
 )
 
@@ -46,8 +47,7 @@ type Server struct {
 	pages  atomic.Pointer[http.ServeMux]
 	log    *slog.Logger
 	on     atomic.Bool
-	// wake has a capacity of one; Switch sends to it.
-	wake chan struct{}
+	wake   bell.Bell // Switch rings it
 }
 
 // profileWithin leaves time for a profile of some minutes.
@@ -59,7 +59,7 @@ const retry = 5 * time.Second
 // NewServer returns a Server for a TCP address. It is off, has no pages, and does nothing
 // before Run.
 func NewServer(address string, log *slog.Logger) *Server {
-	s := &Server{log: log, wake: make(chan struct{}, 1)}
+	s := &Server{log: log, wake: bell.New()}
 	s.listen = func() (net.Listener, error) { return net.Listen("tcp", address) }
 	s.Show(nil)
 	return s
@@ -83,10 +83,7 @@ func (s *Server) Show(pages map[string]http.Handler) {
 // Switch turns the Server on or off, without waiting for the effect.
 func (s *Server) Switch(on bool) {
 	s.on.Store(on)
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Ring()
 }
 
 // Run serves while the Server is on, until ctx ends. It is called once.

@@ -135,7 +135,7 @@ func (x *inquiry) nearEgress(e *mesh.Egress, d mesh.Departure) []string {
 		if port.Port != d.To.Port() {
 			var others []string
 			for _, host := range port.Hosts {
-				if mesh.MatchesHost(host.Host, d.ServerName) {
+				if mesh.MatchesName(host.Host, d.ServerName) {
 					others = append(others, host.Host)
 				}
 			}

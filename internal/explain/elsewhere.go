@@ -18,6 +18,8 @@ type surroundings struct {
 	members map[string]bool
 	// outbound has the services that the sidecars of a namespace are limited to.
 	outbound map[string]fact.Services
+	// defaults has the default access of the namespaces that have one of their own.
+	defaults map[string]fact.AccessAction
 	// services has all services, by namespace/name.
 	services map[string]*fact.Service
 	// slices has the slices of each service, by namespace/name.
@@ -30,7 +32,7 @@ type surroundings struct {
 
 func surroundingsOf(facts []fact.Fact) surroundings {
 	s := surroundings{
-		members: make(map[string]bool), outbound: make(map[string]fact.Services), services: make(map[string]*fact.Service), slices: make(map[string][]*fact.EndpointSlice),
+		members: make(map[string]bool), outbound: make(map[string]fact.Services), defaults: make(map[string]fact.AccessAction), services: make(map[string]*fact.Service), slices: make(map[string][]*fact.EndpointSlice),
 		targets: make(map[fact.ServiceAccount][]*fact.AccessRule), tcpRoutes: make(map[string]*fact.TCPMatch),
 	}
 	last := make(map[mesh.ObjectRef]int)
@@ -45,6 +47,9 @@ func surroundingsOf(facts []fact.Fact) surroundings {
 		case *fact.Namespace:
 			s.members[content.Name] = content.Member
 			s.outbound[content.Name] = content.OutboundServices
+			if content.DefaultAccess != "" {
+				s.defaults[content.Name] = content.DefaultAccess
+			}
 		case *fact.Service:
 			s.services[content.String()] = content
 		case *fact.EndpointSlice:
@@ -59,6 +64,14 @@ func surroundingsOf(facts []fact.Fact) surroundings {
 		}
 	}
 	return s
+}
+
+// opens reports whether everyone in the mesh may call the proxy's workload unless a policy closes it.
+func (s surroundings) opens(view *mesh.View) bool {
+	if own, ok := s.defaults[view.Proxy.Namespace]; ok {
+		return own != fact.Deny
+	}
+	return view.Settings.PermissivePolicy
 }
 
 // unknownTo reports whether the sidecar of a workload does not know a service because an

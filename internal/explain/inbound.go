@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
@@ -130,8 +131,13 @@ func (x *inquiry) decide(view *mesh.View, a mesh.Arrival) {
 		x.end(Allowed, "access", "allowed on "+at+": "+x.whyAllowed(view, port, a, decision))
 		return
 	}
+	x.involve(decision.Origin.Object)
 	if x.asked() == nil && port.Protocol.IsHTTP() {
-		if some := someRequests(port, a); len(some) > 0 {
+		some := someRequests(port, a)
+		if decision.Reason == mesh.DeniedByRule {
+			some = deniedRequests(port, a)
+		}
+		if len(some) > 0 {
 			x.end(Mixed, "access", "on "+at+" it depends on the request; add its METHOD and PATH", some...)
 			return
 		}
@@ -183,8 +189,26 @@ func someRequests(port mesh.InboundPort, a mesh.Arrival) []string {
 	return some
 }
 
+// deniedRequests lists the requests that denials refuse to the caller, or nothing if one refuses
+// all of them.
+func deniedRequests(port mesh.InboundPort, a mesh.Arrival) []string {
+	var some []string
+	for _, denial := range port.Access.Denials {
+		if !denial.Names(a.Peer) || len(denial.Requests) == 0 {
+			continue
+		}
+		if slices.ContainsFunc(denial.Requests, func(m mesh.HTTPMatch) bool { return m.Matches(nil) }) {
+			return nil
+		}
+		some = append(some, fmt.Sprintf("%s denies the caller %s", denial.Origin.Object, describeMatches(denial.Requests)))
+	}
+	return some
+}
+
 func (x *inquiry) whyAllowed(view *mesh.View, port mesh.InboundPort, a mesh.Arrival, d mesh.Decision) string {
-	switch {
+	switch own := x.surroundings.defaults[view.Proxy.Namespace]; {
+	case d.Reason == mesh.AllowedToAnyone && own != "":
+		return fmt.Sprintf("the default of namespace %s allows every mesh identity", view.Proxy.Namespace)
 	case d.Reason == mesh.AllowedToAnyone && view.Settings.PermissivePolicy:
 		return "permissive traffic policy mode allows every mesh identity"
 	case d.Reason == mesh.AllowedToAnyone:
@@ -233,8 +257,16 @@ func (x *inquiry) whyDenied(view *mesh.View, port mesh.InboundPort, a mesh.Arriv
 		return "plaintext needs an IngressBackend, and none allows this"
 	case d.Reason == mesh.MeshTLSOnly:
 		return fmt.Sprintf("%s accepts only mesh TLS, and this is %s", view.Proxy.Name, a.Security)
+	case d.Reason == mesh.DeniedByRule:
+		return fmt.Sprintf("%s denies it (%s)", d.Origin.Object, d.Origin.Field)
+	case d.Reason == mesh.IdentityNeeded && x.surroundings.opens(view):
+		return "an AccessPolicy is for the port, and the caller has no identity"
 	case d.Reason == mesh.IdentityNeeded:
 		return "TrafficTargets apply, and the caller has no identity"
+	case x.surroundings.opens(view) && !port.Access.Anyone:
+		return "an AccessPolicy is for the port, and nothing allows this"
+	case x.surroundings.defaults[view.Proxy.Namespace] == fact.Deny:
+		return fmt.Sprintf("the default of namespace %s denies it, and no policy allows it", view.Proxy.Namespace)
 	}
 	return "no TrafficTarget allows it"
 }
@@ -298,8 +330,16 @@ func (x *inquiry) whyNot(view *mesh.View, number uint16, a mesh.Arrival) []strin
 	return reasons
 }
 
-// account returns the service account of an identity.
-func account(id mesh.Identity) string { return id.Namespace + "/" + id.ServiceAccount }
+// account returns the service account of an identity, or which ones it stands for.
+func account(id mesh.Identity) string {
+	switch {
+	case id.Namespace == "":
+		return "all of the mesh"
+	case id.ServiceAccount == "":
+		return "all of namespace " + id.Namespace
+	}
+	return id.Namespace + "/" + id.ServiceAccount
+}
 
 func (x *inquiry) describeLimits(port mesh.InboundPort) {
 	var details []string

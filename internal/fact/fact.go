@@ -38,12 +38,17 @@ type Namespace struct {
 	InboundTLS mesh.TLSMode `json:"inboundTLS,omitempty"`
 	// AccessLog is the namespace's own. If nil, the mesh-wide one applies.
 	AccessLog *mesh.AccessLog `json:"accessLog,omitempty"`
+	// Labels are the namespace's.
+	Labels map[string]string `json:"labels,omitempty"`
 	// OutboundServices are those that the namespace's sidecars know of those that they may
 	// call. Nil means all.
 	OutboundServices Services `json:"outboundServices,omitempty"`
 	// Audit asks to count what the rules for the namespace's workloads would refuse. It has
-	// effect in permissive traffic policy mode.
+	// effect where everyone may call otherwise.
 	Audit bool `json:"audit,omitempty"`
+	// DefaultAccess is what happens to calls of the namespace's workloads about which no policy
+	// decides. If empty, the mesh's traffic policy mode applies.
+	DefaultAccess AccessAction `json:"defaultAccess,omitempty"`
 }
 
 // Workload is a pod or, where there are no pods, its equivalent.
@@ -53,6 +58,8 @@ type Workload struct {
 	// UID is the pod's UID and the key of its proxy.
 	UID            string `json:"uid"`
 	ServiceAccount string `json:"serviceAccount"`
+	// Labels are the pod's.
+	Labels map[string]string `json:"labels,omitempty"`
 	// Owner is the object that the pod belongs to, such as its Deployment. It is empty for
 	// pods without a controller.
 	Owner Owner `json:"owner,omitzero"`

@@ -25,7 +25,7 @@ type AccessRule struct {
 	// requests are allowed.
 	Rules []AccessRoutes `json:"rules"`
 	// Audit asks to count what the rules for the destination, this and all others, would
-	// refuse. It has effect in permissive traffic policy mode.
+	// refuse. It has effect where everyone may call otherwise.
 	Audit bool `json:"audit,omitempty"`
 }
 

@@ -15,12 +15,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outrigger-mesh/outrigger/certificate"
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
 const (
-	defaultLife = 24 * time.Hour
-
 	// minLife is the minimum lifetime of a certificate; with less, agents would renew
 	// constantly.
 	minLife = 10 * time.Second
@@ -71,11 +70,11 @@ type Manager struct {
 	ready   chan struct{}
 	// announce closes ready.
 	announce func()
-	wake     chan struct{}
+	wake     bell.Bell
 
 	mu          sync.Mutex
 	fault       error
-	subscribers map[chan struct{}]bool
+	subscribers map[bell.Bell]bool
 }
 
 // snapshot is the issuer, the roots and the controller's certificate at one time. It is
@@ -106,8 +105,8 @@ func NewManager(options Options) (*Manager, error) {
 		options:     options,
 		issued:      record{max: options.MaxRecords},
 		ready:       make(chan struct{}),
-		wake:        make(chan struct{}, 1),
-		subscribers: map[chan struct{}]bool{},
+		wake:        bell.New(),
+		subscribers: map[bell.Bell]bool{},
 	}
 	m.announce = sync.OnceFunc(func() { close(m.ready) })
 	metrics, err := newMetrics(options.Registerer, m)
@@ -140,7 +139,7 @@ func (m *Manager) TrustBundle() []byte {
 // TrustBundleChanged returns a channel that receives a value after each change of the
 // bundle, until stop is closed. Changes before the value is received are merged into one.
 func (m *Manager) TrustBundleChanged(stop <-chan struct{}) <-chan struct{} {
-	changed := make(chan struct{}, 1)
+	changed := bell.New()
 	m.mu.Lock()
 	m.subscribers[changed] = true
 	m.mu.Unlock()
@@ -202,20 +201,4 @@ func (m *Manager) Certificates() Certificates {
 	return c
 }
 
-func (m *Manager) life() time.Duration {
-	if m.options.Life == nil {
-		return defaultLife
-	}
-	if life := m.options.Life(); life > 0 {
-		return max(life, minLife)
-	}
-	return defaultLife
-}
-
-// notify wakes the receiver of the channel unless it has been woken already.
-func notify(channel chan<- struct{}) {
-	select {
-	case channel <- struct{}{}:
-	default:
-	}
-}
+func (m *Manager) life() time.Duration { return max(issuer.Life(m.options.Life), minLife) }

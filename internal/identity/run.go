@@ -65,7 +65,7 @@ func (m *Manager) SetTrust(t *issuer.Trust) {
 		next.own = former.own
 	}
 	m.current.Store(next)
-	notify(m.wake)
+	m.wake.Ring()
 	if former == nil || former.signing != next.signing {
 		m.options.Log.Info("the signing issuer has changed", "issuer", next.signing.String())
 	}
@@ -77,7 +77,7 @@ func (m *Manager) SetTrust(t *issuer.Trust) {
 		}
 		m.options.Log.Info("the trust bundle has changed", "roots", roots)
 		for subscriber := range m.subscribers {
-			notify(subscriber)
+			subscriber.Ring()
 		}
 	}
 }

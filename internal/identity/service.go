@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
@@ -186,19 +185,7 @@ func (s *Service) sign(ctx context.Context, request *identityv1.SignRequest) (*i
 		return nil, w, err
 	}
 	s.rate.refund(caller(ctx))
-	response := &identityv1.SignResponse{Chain: chain, Bundle: bundle}
-	addRepositoryRoot(response)
-	return response, w, nil
-}
-
-// addRepositoryRoot adds the trust bundle to an answer as field 3, which is now reserved.
-// Agents up to release 0.1.0 verify the repository of configuration files only by that
-// field. When they cannot verify it, they request another certificate, and so can continue
-// with this controller.
-func addRepositoryRoot(response *identityv1.SignResponse) {
-	const repositoryRoot = 3
-	field := protowire.AppendTag(nil, repositoryRoot, protowire.BytesType)
-	response.ProtoReflect().SetUnknown(protowire.AppendBytes(field, response.GetBundle()))
+	return &identityv1.SignResponse{Chain: chain, Bundle: bundle}, w, nil
 }
 
 // errSlow is the cause of a context whose call exceeded callTimeout.

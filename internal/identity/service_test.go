@@ -1,7 +1,6 @@
 package identity_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -22,7 +21,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
@@ -98,11 +96,6 @@ func TestServiceSigns(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(m.TrustBundle()), string(answer.GetBundle())); diff != "" {
 		t.Errorf("the bundle (-want +got):\n%s", diff)
-	}
-	// Agents of release 0.1.0 and before verify the repository of files by field 3.
-	older := protowire.AppendBytes(protowire.AppendTag(nil, 3, protowire.BytesType), m.TrustBundle())
-	if !bytes.Equal(answer.ProtoReflect().GetUnknown(), older) {
-		t.Error("an older agent is not given the bundle as the root of the repository")
 	}
 	leaf := pair(t, answer.GetChain(), own).Leaf
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {

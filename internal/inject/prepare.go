@@ -201,6 +201,9 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 	if err := sidecar.CheckImage(class, s.Image); err != nil {
 		p.warnings = append(p.warnings, Warning{"image_too_old", err.Error()})
 	}
+	for _, lacked := range sidecar.LackedByImage(class, s.Image) {
+		p.warnings = append(p.warnings, Warning{"image_lacks_feature", lacked})
+	}
 	if f := c.lookup(metadata.LogLevel); f.ok {
 		level, ok := logLevels[strings.ToLower(f.value)]
 		if !ok {

@@ -115,10 +115,6 @@ func (r *probeRewriter) probe(c *corev1.Container, field, name string, p *corev1
 	return &original, nil
 }
 
-// hookTimeout bounds a hook in an agent that does not know agentspec.Probe.Hook, in seconds.
-// Others set no limit, as Kubernetes: a preStop hook ends with the grace period.
-const hookTimeout = 24 * 60 * 60
-
 func (r *probeRewriter) hook(c *corev1.Container, field string, h *corev1.LifecycleHandler) error {
 	if h == nil || h.HTTPGet == nil {
 		return nil
@@ -134,7 +130,7 @@ func (r *probeRewriter) hook(c *corev1.Container, field string, h *corev1.Lifecy
 	if r.handle != uuid.Nil {
 		prefix += r.handle.String() + "/"
 	}
-	probe.Path, probe.Hook, probe.TimeoutSeconds = prefix+c.Name+"/"+field, field, hookTimeout
+	probe.Path, probe.Hook = prefix+c.Name+"/"+field, field
 	r.agent = append(r.agent, probe)
 	h.HTTPGet = agentGet(probe.Path, h.HTTPGet)
 	return nil

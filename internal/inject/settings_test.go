@@ -37,7 +37,7 @@ type seen struct {
 
 // ofEnvoy is the sidecar of a pod without annotations in a environment without settings.
 func ofEnvoy() seen {
-	return seen{Class: "envoy", Image: "docker.io/envoyproxy/envoy:v1.40.0", PullPolicy: "IfNotPresent", LogLevel: "error", Threads: "2", Native: true, Drain: 5}
+	return seen{Class: "envoy", Image: "docker.io/envoyproxy/envoy:v1.40.2", PullPolicy: "IfNotPresent", LogLevel: "error", Threads: "2", Native: true, Drain: 5}
 }
 
 // look injects the pod and returns the properties of its sidecar.

@@ -3,6 +3,7 @@ package inject
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,7 +42,6 @@ type Webhook struct {
 	metrics  *Metrics
 	log      *slog.Logger
 	intake   *intake
-	encoder  *encoder
 }
 
 // answers holds idle buffers.
@@ -62,7 +62,7 @@ func (b *answerBuffers) put() {
 
 // NewWebhook returns the webhook of an injector.
 func NewWebhook(injector *Injector, metrics *Metrics, log *slog.Logger) *Webhook {
-	return &Webhook{injector: injector, metrics: metrics, log: log, intake: newIntake(), encoder: newEncoder()}
+	return &Webhook{injector: injector, metrics: metrics, log: log, intake: newIntake()}
 }
 
 // Mount adds the webhook to a mux, which may serve other things too.
@@ -228,7 +228,7 @@ func (w *Webhook) answer(ctx context.Context, req *reviewRequest, buffers *answe
 	var patch []byte
 	if len(r.Patch) > 0 {
 		var err error
-		if patch, err = w.encoder.patch(buffers.patch[:0], r.Patch); err != nil {
+		if patch, err = appendPatch(buffers.patch[:0], r.Patch); err != nil {
 			r = denied(deny("internal_error", err))
 		}
 		buffers.patch = patch
@@ -301,9 +301,17 @@ func shorten(s string, limit int) string {
 
 // MarshalPatch returns the operations as a JSON patch document.
 func MarshalPatch(ops []Operation) ([]byte, error) {
-	patch, err := appendJSON(nil, ops)
-	if err != nil {
+	return appendPatch(nil, ops)
+}
+
+// appendPatch appends the operations as encoding/json encodes them, but with HTML's characters
+// as they are.
+func appendPatch(b []byte, ops []Operation) ([]byte, error) {
+	to := bytes.NewBuffer(b)
+	encoder := json.NewEncoder(to)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(ops); err != nil {
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
-	return patch, nil
+	return bytes.TrimSuffix(to.Bytes(), []byte("\n")), nil
 }

@@ -19,7 +19,6 @@ const (
 	OwnCA      = "own-ca"
 	FromSecret = "secret"
 	FromFiles  = "files"
-	FromCSR    = "csr"
 )
 
 // Certificate says where the webhook's certificate comes from. Fields that do not belong to
@@ -32,10 +31,6 @@ type Certificate struct {
 	ExtraNames             []string
 	// CASecret belongs to OwnCA, CertificateSecret to FromSecret, and CertDir to FromFiles.
 	CASecret, CertificateSecret, CertDir string
-	// CSRSigner, CSRApprove and CAFile belong to FromCSR.
-	CSRSigner  string
-	CSRApprove bool
-	CAFile     string
 }
 
 func (o *Options) newManager(client kubernetes.Interface, registry prometheus.Registerer) (*servingcert.Manager, error) {
@@ -53,12 +48,8 @@ func (o *Options) newManager(client kubernetes.Interface, registry prometheus.Re
 		issuer = servingcert.NewFileIssuer(servingcert.Files{
 			Certificate: filepath.Join(o.CertDir, "tls.crt"), Key: filepath.Join(o.CertDir, "tls.key"), CA: filepath.Join(o.CertDir, "ca.crt"),
 		})
-	case FromCSR:
-		issuer, err = servingcert.NewCSRIssuer(servingcert.CSROptions{
-			Client: client, Names: names, SignerName: o.CSRSigner, Approve: o.CSRApprove, CAFile: o.CAFile, Logger: o.Log,
-		})
 	default:
-		err = fmt.Errorf("--certificate %q: sources are own-ca, secret, files and csr", o.Source)
+		err = fmt.Errorf("--certificate %q: sources are own-ca, secret and files", o.Source)
 	}
 	if err != nil {
 		return nil, OptionError{err}

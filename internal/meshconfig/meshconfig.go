@@ -33,7 +33,8 @@ type Mesh struct {
 // registered after the call are missing.
 func Options() source.ConfigOptions {
 	return source.ConfigOptions{
-		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, CheckImage: sidecar.CheckImage, Env: os.Getenv, InitImage: InitImage(),
+		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, CheckImage: sidecar.CheckImage, LackedByImage: sidecar.LackedByImage,
+		Env: os.Getenv, InitImage: InitImage(),
 	}
 }
 

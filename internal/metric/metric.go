@@ -9,17 +9,20 @@ package metric
 
 // The proxies of a controller, by LabelClass unless their comment says otherwise.
 const (
-	ProxiesConnected  = "outrigger_proxies_connected"
-	ProxiesBehind     = "outrigger_proxies_behind"
-	ProxiesRejecting  = "outrigger_proxies_rejecting"
-	ProxiesFailing    = "outrigger_proxies_failing" // by LabelNamespace
-	ProxiesRefused    = "outrigger_proxies_refused_total"
-	ConfigsSent       = "outrigger_proxy_configs_sent_total"
-	ConfigsAcked      = "outrigger_proxy_configs_acked_total"
-	ConfigsRejected   = "outrigger_proxy_configs_rejected_total"
-	ConfigResources   = "outrigger_proxy_config_resources_total"
-	ConfigBytes       = "outrigger_proxy_config_bytes_total"
-	ConfigPropagation = "outrigger_proxy_config_seconds"
+	ProxiesConnected = "outrigger_proxies_connected"
+	ProxiesBehind    = "outrigger_proxies_behind"
+	ProxiesByVersion = "outrigger_proxies_by_version" // by LabelClass and LabelVersion
+	// ProxiesByKeyExchange is by LabelClass and LabelKeyExchange.
+	ProxiesByKeyExchange = "outrigger_proxies_by_key_exchange"
+	ProxiesRejecting     = "outrigger_proxies_rejecting"
+	ProxiesFailing       = "outrigger_proxies_failing" // by LabelNamespace
+	ProxiesRefused       = "outrigger_proxies_refused_total"
+	ConfigsSent          = "outrigger_proxy_configs_sent_total"
+	ConfigsAcked         = "outrigger_proxy_configs_acked_total"
+	ConfigsRejected      = "outrigger_proxy_configs_rejected_total"
+	ConfigResources      = "outrigger_proxy_config_resources_total"
+	ConfigBytes          = "outrigger_proxy_config_bytes_total"
+	ConfigPropagation    = "outrigger_proxy_config_seconds"
 )
 
 // The signing service of a controller.
@@ -72,17 +75,19 @@ const (
 
 // The labels.
 const (
-	LabelClass     = "class"
-	LabelNamespace = "namespace"
-	LabelKind      = "kind"
-	LabelName      = "name"
-	LabelReason    = "reason"
-	LabelCode      = "code"
-	LabelResult    = "result"
-	LabelOutcome   = "outcome"
-	LabelPurpose   = "purpose"
-	LabelRoot      = "root"
-	LabelState     = "state"
+	LabelClass       = "class"
+	LabelVersion     = "version"
+	LabelNamespace   = "namespace"
+	LabelKeyExchange = "key_exchange"
+	LabelKind        = "kind"
+	LabelName        = "name"
+	LabelReason      = "reason"
+	LabelCode        = "code"
+	LabelResult      = "result"
+	LabelOutcome     = "outcome"
+	LabelPurpose     = "purpose"
+	LabelRoot        = "root"
+	LabelState       = "state"
 )
 
 // Values of LabelResult.

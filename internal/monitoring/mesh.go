@@ -45,7 +45,7 @@ func meshDashboard() *Dashboard {
 	d.row("Security")
 	d.graph("Requests by TLS", "mutual: both ends have verified the other's identity; tls: only the server has shown a certificate; none: plaintext.", unitRequests,
 		query{requests(window, at, telemetry.LabelTLS), "{{" + telemetry.LabelTLS + "}}"})
-	d.graph("Refused by reason", "docs/metrics.md explains the reasons.", unitOps,
+	d.graph("Refused by reason", "docs/observe.md explains the reasons.", unitOps,
 		query{sum(rate(series(telemetry.Denied, chosen), window), telemetry.LabelReporter, telemetry.LabelReason), "{{" + telemetry.LabelReason + "}}, {{" + telemetry.LabelReporter + "}}"})
 	d.graph("Refused by service account of the client", "What servers have refused. Without a certificate the client is unknown.", unitOps,
 		query{sum(rate(series(telemetry.Denied, is(telemetry.LabelReporter, telemetry.ReporterDestination), chosen), window), telemetry.LabelSourceNamespace, telemetry.LabelSourceServiceAccount),

@@ -76,15 +76,15 @@ const (
 func Rules() []Group {
 	return []Group{
 		{"outrigger-controller", controllerAlerts()},
-		{InjectorGroup, injectorAlerts()},
+		{injectorGroup, injectorAlerts()},
 		{"outrigger-certificates", certificateAlerts()},
 		{"outrigger-proxies", proxyAlerts()},
 		{"outrigger-traffic", trafficAlerts()},
 	}
 }
 
-// InjectorGroup is the group that a mesh without an injector does not have.
-const InjectorGroup = "outrigger-injector"
+// injectorGroup is the group that a mesh without an injector does not have.
+const injectorGroup = "outrigger-injector"
 
 func rulesYAML() ([]byte, error) {
 	text, err := yaml.Marshal(map[string]any{"groups": Rules()})

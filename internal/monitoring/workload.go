@@ -41,7 +41,7 @@ func workloadDashboard() *Dashboard {
 	d.graph("Latency", "Of requests received.", unitSeconds,
 		query{quantile(0.5, telemetry.RequestDuration, window, in), "p50"}, query{quantile(0.95, telemetry.RequestDuration, window, in), "p95"}, query{quantile(0.99, telemetry.RequestDuration, window, in), "p99"})
 	d.graph("Response codes", "0 means that there was no answer.", unitRequests, query{requests(window, in, telemetry.LabelResponseCode), "{{" + telemetry.LabelResponseCode + "}}"})
-	d.graph("Refused", "By reason, which docs/metrics.md explains.", unitOps, query{sum(rate(series(telemetry.Denied, in...), window), telemetry.LabelReason), "{{" + telemetry.LabelReason + "}}"})
+	d.graph("Refused", "By reason, which docs/observe.md explains.", unitOps, query{sum(rate(series(telemetry.Denied, in...), window), telemetry.LabelReason), "{{" + telemetry.LabelReason + "}}"})
 	d.graph("Bytes of requests and answers", "", unitByteRate,
 		query{sum(rate(series(telemetry.RequestBytes, in...), window)), "requests"}, query{sum(rate(series(telemetry.ResponseBytes, in...), window)), "answers"})
 

@@ -13,7 +13,7 @@ type metrics struct {
 	seconds                                         *prometheus.HistogramVec
 }
 
-func newMetrics(registerer prometheus.Registerer, behind func() map[string]int) *metrics {
+func newMetrics(registerer prometheus.Registerer, behind func() map[string]int, versions, keyExchanges func() map[[2]string]int) *metrics {
 	class := []string{metric.LabelClass}
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, class)
@@ -39,7 +39,7 @@ func newMetrics(registerer prometheus.Registerer, behind func() map[string]int) 
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, class),
 	}
-	registerer.MustRegister(behindCollector(behind), m.failing, m.connected, m.refusing, m.refused, m.sent, m.acked, m.rejected, m.resources, m.size, m.seconds)
+	registerer.MustRegister(behindCollector(behind), kindCollector{proxyVersions, versions}, kindCollector{proxyKeyExchanges, keyExchanges}, m.failing, m.connected, m.refusing, m.refused, m.sent, m.acked, m.rejected, m.resources, m.size, m.seconds)
 	return m
 }
 
@@ -65,5 +65,29 @@ func (behindCollector) Describe(ch chan<- *prometheus.Desc) { ch <- behindProxie
 func (c behindCollector) Collect(ch chan<- prometheus.Metric) {
 	for class, number := range c() {
 		ch <- prometheus.MustNewConstMetric(behindProxies, prometheus.GaugeValue, float64(number), class)
+	}
+}
+
+// kindCollector collects the number of proxies by class and another property.
+type kindCollector struct {
+	metric  *prometheus.Desc
+	numbers func() map[[2]string]int
+}
+
+var proxyVersions = prometheus.NewDesc(metric.ProxiesByVersion,
+	"Connected proxies by the version of their program, which is empty if it is unknown.",
+	[]string{metric.LabelClass, metric.LabelVersion}, nil)
+
+var proxyKeyExchanges = prometheus.NewDesc(metric.ProxiesByKeyExchange,
+	"Connected proxies by the strongest key exchange of TLS that they have by default, which is empty if it is unknown. Two proxies use what both have.",
+	[]string{metric.LabelClass, metric.LabelKeyExchange}, nil)
+
+// Describe is for prometheus.Collector.
+func (c kindCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.metric }
+
+// Collect is for prometheus.Collector.
+func (c kindCollector) Collect(ch chan<- prometheus.Metric) {
+	for key, number := range c.numbers() {
+		ch <- prometheus.MustNewConstMetric(c.metric, prometheus.GaugeValue, float64(number), key[0], key[1])
 	}
 }

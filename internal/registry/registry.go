@@ -9,6 +9,7 @@ package registry
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -31,6 +32,9 @@ type Options struct {
 	// Settle is how long rejections are collected before they are reported; 0 means a
 	// second.
 	Settle time.Duration
+	// KeyExchange returns the strongest key exchange that a proxy of a class and version has by
+	// default, or "". If nil, none is known.
+	KeyExchange func(class, version string) string
 	// Registerer registers the metrics.
 	Registerer prometheus.Registerer
 }
@@ -66,7 +70,7 @@ func New(options Options) *Registry {
 		proxies: make(map[string]*proxy), refusing: make(map[*proxy]struct{}),
 		failing: make(map[string]Failure),
 	}
-	r.metrics = newMetrics(options.Registerer, r.behind)
+	r.metrics = newMetrics(options.Registerer, r.behind, r.versions, r.keyExchanges)
 	return r
 }
 
@@ -288,6 +292,46 @@ func (c *connection) Rejected(rejection driver.Rejection) {
 		})
 	})
 }
+
+// SetVersion implements driver.ProxyConnection.
+func (c *connection) SetVersion(version string) {
+	c.with(func(p *proxy) { p.Version = version })
+}
+
+// versions returns how many connected proxies have each class and version. Versions come from
+// the proxies, so that only the most frequent ones have a line of their own.
+func (r *Registry) versions() map[[2]string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	numbers := make(map[[2]string]int)
+	for _, p := range r.proxies {
+		numbers[[2]string{p.Class, p.Version}]++
+	}
+	keys := slices.SortedFunc(maps.Keys(numbers), func(a, b [2]string) int { return cmp.Compare(numbers[b], numbers[a]) })
+	for _, rare := range keys[min(len(keys), maxVersions):] {
+		numbers[[2]string{rare[0], "other"}] += numbers[rare]
+		delete(numbers, rare)
+	}
+	return numbers
+}
+
+// keyExchanges returns how many connected proxies have each class and strongest key exchange.
+func (r *Registry) keyExchanges() map[[2]string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	numbers := make(map[[2]string]int)
+	for _, p := range r.proxies {
+		strongest := ""
+		if r.options.KeyExchange != nil {
+			strongest = r.options.KeyExchange(p.Class, p.Version)
+		}
+		numbers[[2]string{p.Class, strongest}]++
+	}
+	return numbers
+}
+
+// maxVersions is how many versions the metrics name.
+const maxVersions = 50
 
 // Close implements driver.ProxyConnection.
 func (c *connection) Close() {

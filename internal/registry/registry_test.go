@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outrigger-mesh/outrigger/internal/metric"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -162,7 +163,7 @@ func TestLimit(t *testing.T) {
 		for i := range 100 {
 			d.connect(t, fmt.Sprintf("n%d", i), fmt.Sprintf("n%d", i))
 		}
-		expect(t, "metrics", []string{"proxies_connected envoy 101", "proxies_refused_total envoy 3"}, d.metrics(t))
+		expect(t, "metrics", []string{"proxies_by_key_exchange envoy 101", "proxies_by_version envoy 101", "proxies_connected envoy 101", "proxies_refused_total envoy 3"}, d.metrics(t))
 	})
 }
 
@@ -191,7 +192,7 @@ func TestStates(t *testing.T) {
 			Resources: 12, Bytes: 1100,
 		}, shown)
 		expect(t, "metrics", []string{
-			"proxies_connected envoy 1", "proxy_config_bytes_total envoy 1100", "proxy_config_resources_total envoy 12", "proxy_config_seconds_count envoy 1",
+			"proxies_by_key_exchange envoy 1", "proxies_by_version envoy 1", "proxies_connected envoy 1", "proxy_config_bytes_total envoy 1100", "proxy_config_resources_total envoy 12", "proxy_config_seconds_count envoy 1",
 			"proxy_configs_acked_total envoy 2", "proxy_configs_rejected_total envoy 1", "proxy_configs_sent_total envoy 3",
 		}, d.metrics(t))
 
@@ -335,5 +336,55 @@ func TestConcurrent(t *testing.T) {
 	all.Wait()
 	if left := r.Proxies(); len(left) > 0 {
 		t.Errorf("%d proxies are left", len(left))
+	}
+}
+
+// TestVersions counts proxies by their version, which may change and is not limited by anything
+// else than the metrics' own limit, and by the key exchange that it tells.
+func TestVersions(t *testing.T) {
+	gather := prometheus.NewRegistry()
+	r := New(Options{Registerer: gather, KeyExchange: func(class, version string) string {
+		return map[string]string{"haproxy 3.2.26": "hybrid"}[class+" "+version]
+	}})
+	connect := func(uid, version string) driver.ProxyConnection {
+		c, err := r.Connect(driver.ConnectedProxy{Peer: driver.Peer{ProxyUID: uid}, Class: "haproxy", Version: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	count := func(value string) (number float64) {
+		families, err := gather.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if by := f.GetName(); (by == metric.ProxiesByVersion && value != "hybrid" || by == metric.ProxiesByKeyExchange && value == "hybrid") && m.GetLabel()[1].GetValue() == value {
+					number += m.GetGauge().GetValue()
+				}
+			}
+		}
+		return number
+	}
+	former, last := connect("a", ""), connect("b", "")
+	if got := count(""); got != 2 {
+		t.Errorf("%v proxies without a version are counted, want 2", got)
+	}
+	last.SetVersion("2.6.12")
+	connect("a", "3.2.26")
+	former.SetVersion("1.0") // It is not the proxy's newest connection.
+	if got := r.Proxies(); got[0].Version != "3.2.26" || got[1].Version != "2.6.12" || count("2.6.12") != 1 || count("1.0") != 0 || count("hybrid") != 1 {
+		t.Errorf("the proxies are %+v", got)
+	}
+	for i := range 3 * maxVersions {
+		connect(fmt.Sprint("c", i), fmt.Sprint("0.", i))
+	}
+	connect("d", "2.6.12")
+	if got := count("other"); got != 2*maxVersions+2 {
+		t.Errorf("%v proxies with rare versions are counted together", got)
+	}
+	if got := count("2.6.12"); got != 2 {
+		t.Errorf("%v proxies have the most frequent version, want 2", got)
 	}
 }

@@ -47,11 +47,10 @@ func TestOnAPIServer(t *testing.T) {
 		})
 	}
 	for name, test := range map[string]func(*testing.T, kubernetes.Interface){
-		"replicas that start together agree on one CA":       replicasAgree,
-		"replicas that replace the CA agree on the next":     replicasAgreeOnTheNextCA,
-		"a foreign change is put right":                      foreignChangeIsPutRight,
-		"a signing request is deleted when the process ends": requestIsDeleted,
-		"no call fails while everything is replaced":         noCallFails,
+		"replicas that start together agree on one CA":   replicasAgree,
+		"replicas that replace the CA agree on the next": replicasAgreeOnTheNextCA,
+		"a foreign change is put right":                  foreignChangeIsPutRight,
+		"no call fails while everything is replaced":     noCallFails,
 	} {
 		t.Run(name, func(t *testing.T) {
 			cleanUp(t, client)
@@ -95,19 +94,6 @@ func replicasAgreeOnTheNextCA(t *testing.T, client kubernetes.Interface) {
 	if bytes.Equal(first, caSecret(t, client).Data["tls.crt"]) {
 		t.Error("the CA has not been replaced")
 	}
-}
-
-func requestIsDeleted(t *testing.T, client kubernetes.Interface) {
-	issuer := csrIssuer(t, client, servingcert.CSROptions{})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := background(func() { _, _ = issuer.Issue(ctx) })
-	eventually(t, "the request is made", func() bool {
-		list, err := client.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
-		return err == nil && len(list.Items) > 0
-	})
-	cancel()
-	<-ended
-	noRequestLeft(t, client)
 }
 
 // realConfiguration is webhookConfiguration with all fields that an API server requires. The
@@ -376,13 +362,9 @@ func documentedRightsAreEnough(t *testing.T, server *apiserver.Server, admin kub
 	}
 	cluster := []rbacv1.PolicyRule{
 		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"mutatingwebhookconfigurations"}, ResourceNames: []string{configName}, Verbs: []string{"get", "list", "watch", "patch"}},
-		{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"create", "get", "delete"}},
-		{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests/approval"}, Verbs: []string{"update"}},
-		{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{signerName}, Verbs: []string{"approve"}},
 	}
 	own := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{secretName}, Verbs: []string{"get", "list", "watch", "update"}},
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"kube-root-ca.crt"}, Verbs: []string{"get", "list", "watch"}},
 	}
 	meta := metav1.ObjectMeta{Name: "injector", Namespace: names.Namespace}
 	subjects := []rbacv1.Subject{{Kind: "User", Name: "injector", APIGroup: rbacv1.GroupName}}
@@ -417,31 +399,5 @@ func documentedRightsAreEnough(t *testing.T, server *apiserver.Server, admin kub
 		eventually(t, "the caBundle is written", published(t, admin, manager))
 		first := string(caSecret(t, admin).Data["tls.crt"])
 		eventually(t, "the CA is replaced", func() bool { return string(caSecret(t, admin).Data["tls.crt"]) != first })
-	})
-	t.Run("signing request", func(t *testing.T) {
-		signer := newSigner(t, admin)
-		configMap := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: names.Namespace, Name: "kube-root-ca.crt"},
-			Data:       map[string]string{"ca.crt": string(signer.ca.Load().pem)},
-		}
-		if _, err := admin.CoreV1().ConfigMaps(names.Namespace).Create(t.Context(), configMap, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		issuer, err := servingcert.NewCSRIssuer(servingcert.CSROptions{Client: client, Names: names, SignerName: signerName, Approve: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		manager := runManager(t, issuer, patching(client))
-		eventually(t, "a certificate is served", func() bool { return !manager.Expiry().IsZero() })
-		next := newTestCA(t, time.Hour)
-		signer.ca.Store(next)
-		configMap.Data["ca.crt"] = string(next.pem)
-		if _, err := admin.CoreV1().ConfigMaps(names.Namespace).Update(t.Context(), configMap, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the signer's new CA is in the caBundle", func() bool {
-			return bytes.Contains(bundlesIn(t, admin)[0], next.pem)
-		})
-		noRequestLeft(t, admin)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -24,7 +22,6 @@ import (
 
 const (
 	secretName = "outrigger-injector-tls"
-	signerName = "outrigger.test/webhooks"
 	// patience is how long a test waits for an expected event.
 	patience = 30 * time.Second
 )
@@ -47,7 +44,6 @@ var subjects = map[string]func(*testing.T, kubernetes.Interface) subject{
 	"OwnCA":  ownCASubject,
 	"Secret": secretSubject,
 	"Files":  filesSubject,
-	"CSR":    csrSubject,
 }
 
 func TestIssuerContract(t *testing.T) {
@@ -299,97 +295,5 @@ func writeFile(t *testing.T, path string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func csrSubject(t *testing.T, client kubernetes.Interface) subject {
-	signer := newSigner(t, client)
-	issuer, err := servingcert.NewCSRIssuer(servingcert.CSROptions{Client: client, Names: names, SignerName: signerName, Approve: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	publish := func(t *testing.T, content string) {
-		configMaps := client.CoreV1().ConfigMaps(names.Namespace)
-		configMap := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: names.Namespace, Name: "kube-root-ca.crt"},
-			Data:       map[string]string{"ca.crt": content},
-		}
-		if _, err := configMaps.Update(t.Context(), configMap, metav1.UpdateOptions{}); err == nil {
-			return
-		}
-		if _, err := configMaps.Create(t.Context(), configMap, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	publish(t, string(signer.ca.Load().pem))
-	return subject{
-		issuer: issuer,
-		source: names.Namespace + "/kube-root-ca.crt",
-		renew: func(t *testing.T) {
-			signer.ca.Store(newTestCA(t, time.Hour))
-			publish(t, string(signer.ca.Load().pem))
-		},
-		touch: func(t *testing.T) {
-			configMaps := client.CoreV1().ConfigMaps(names.Namespace)
-			configMap, err := configMaps.Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			configMap.Annotations = map[string]string{"touched": "yes"}
-			if _, err := configMaps.Update(t.Context(), configMap, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		},
-		spoil: func(t *testing.T) { publish(t, "") },
-		mend:  func(t *testing.T) { publish(t, string(signer.ca.Load().pem)) },
-	}
-}
-
-// signer plays the controller that signs approved requests.
-type signer struct {
-	ca atomic.Pointer[testCA]
-}
-
-func newSigner(t *testing.T, client kubernetes.Interface) *signer {
-	t.Helper()
-	s := &signer{}
-	s.ca.Store(newTestCA(t, time.Hour))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := background(func() {
-		for ctx.Err() == nil {
-			s.signAll(ctx, t, client)
-			select {
-			case <-ctx.Done():
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-	})
-	return s
-}
-
-func (s *signer) signAll(ctx context.Context, t *testing.T, client kubernetes.Interface) {
-	requests := client.CertificatesV1().CertificateSigningRequests()
-	list, err := requests.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return
-	}
-	for _, csr := range list.Items {
-		approved := len(csr.Status.Conditions) > 0 && csr.Status.Conditions[0].Type == certificatesv1.CertificateApproved
-		if !approved || csr.Spec.SignerName != signerName || len(csr.Status.Certificate) > 0 {
-			continue
-		}
-		block, _ := pem.Decode(csr.Spec.Request)
-		request, err := x509.ParseCertificateRequest(block.Bytes)
-		if err != nil {
-			t.Errorf("the request cannot be read: %v", err)
-			return
-		}
-		csr.Status.Certificate = s.ca.Load().sign(t, request.PublicKey, time.Hour, request.DNSNames, request.IPAddresses)
-		// The request may be gone by now.
-		_, _ = requests.UpdateStatus(ctx, &csr, metav1.UpdateOptions{})
 	}
 }

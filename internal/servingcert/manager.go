@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 	"github.com/outrigger-mesh/outrigger/internal/metric"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
@@ -56,7 +57,7 @@ type Manager struct {
 	metrics   *metrics
 	publisher *publisher
 	checker   *selfChecker
-	changed   chan struct{}
+	changed   bell.Bell
 
 	mu sync.Mutex
 	// fault is the error of the last Issue; nil after a success.
@@ -87,7 +88,7 @@ func New(issuer Issuer, options Options) (*Manager, error) {
 		metrics:   metrics,
 		publisher: newPublisher(options, metrics),
 		checker:   &selfChecker{turn: make(chan struct{}, 1)},
-		changed:   make(chan struct{}, 1),
+		changed:   bell.New(),
 	}, nil
 }
 
@@ -96,7 +97,7 @@ func New(issuer Issuer, options Options) (*Manager, error) {
 func (m *Manager) Run(ctx context.Context) {
 	offers := make(chan *credential)
 	var running sync.WaitGroup
-	running.Go(func() { m.issuer.Watch(ctx, func() { notify(m.changed) }) })
+	running.Go(func() { m.issuer.Watch(ctx, m.changed.Ring) })
 	running.Go(func() { m.publisher.run(ctx, offers) })
 	running.Go(func() { m.renew(ctx, offers) })
 	running.Wait()
@@ -171,14 +172,6 @@ func (m *Manager) sleep(ctx context.Context, due time.Time) bool {
 
 func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 16, Cap: time.Minute}
-}
-
-// notify wakes the receiver of the channel unless it has been woken already.
-func notify(channel chan<- struct{}) {
-	select {
-	case channel <- struct{}{}:
-	default:
-	}
 }
 
 // GetCertificate is for tls.Config. It never blocks, and fails only before the

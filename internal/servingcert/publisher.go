@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 	"github.com/outrigger-mesh/outrigger/internal/metric"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
@@ -33,7 +34,7 @@ type publisher struct {
 	log     *slog.Logger
 	// informer watches the configuration; nil if there is none to maintain.
 	informer cache.SharedIndexInformer
-	events   chan struct{}
+	events   bell.Bell
 
 	// next is a credential whose CA the API servers may not know yet.
 	current, next *credential
@@ -63,7 +64,7 @@ func newPublisher(options Options, metrics *metrics) *publisher {
 		delay:   options.PropagationDelay,
 		metrics: metrics,
 		log:     options.Logger,
-		events:  make(chan struct{}, 1),
+		events:  bell.New(),
 		seen:    map[string]time.Time{},
 		foreign: map[string]time.Time{},
 		backoff: newBackoff(),
@@ -80,11 +81,11 @@ func (p *publisher) run(ctx context.Context, offers <-chan *credential) {
 	var informing sync.WaitGroup
 	defer informing.Wait()
 	if p.informer != nil {
-		informing.Go(func() { runInformer(ctx, p.informer, func() { notify(p.events) }) })
+		informing.Go(func() { runInformer(ctx, p.informer, p.events.Ring) })
 		informing.Go(func() {
 			// An empty list causes no event, but a missing configuration must be handled.
 			if cache.WaitForCacheSync(ctx.Done(), p.informer.HasSynced) {
-				notify(p.events)
+				p.events.Ring()
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 // default.
 const requestTimeout = 30 * time.Second
 
-// keyCA is the key of a CA bundle in a Secret and in ConfigMap kube-root-ca.crt.
+// keyCA is the key of a CA bundle in a Secret.
 const keyCA = "ca.crt"
 
 var _ Issuer = (*SecretIssuer)(nil)

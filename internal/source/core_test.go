@@ -20,7 +20,7 @@ func TestWorkload(t *testing.T) {
 		{row: row{"the older name of the service account", `{serviceAccount: cart}`, `{"uid":"","serviceAccount":"cart"}`, nil}},
 		{row: row{"a service account that cannot be", `{serviceAccountName: a/sa/b}`, `nothing`, []string{"Invalid spec.serviceAccountName"}}},
 		{
-			row:  row{"identity, class, zone and mode", `{}`, `{"uid":"u1","serviceAccount":"default","class":"pipy","zone":"z1","inboundTLS":"Permissive"}`, nil},
+			row:  row{"identity, class, zone and mode", `{}`, `{"uid":"u1","serviceAccount":"default","labels":{"topology.kubernetes.io/zone":"z1"},"class":"pipy","zone":"z1","inboundTLS":"Permissive"}`, nil},
 			meta: `, uid: u1, labels: {topology.kubernetes.io/zone: z1}, annotations: {class: pipy, openservicemesh.io/inbound-tls-mode: Permissive}`,
 		},
 		{
@@ -52,7 +52,7 @@ func TestWorkload(t *testing.T) {
 			meta: `, annotations: {openservicemesh.io/access-log: "false"}`,
 		},
 		{
-			row:  row{"of a Deployment", `{}`, `{"uid":"","serviceAccount":"default","owner":{"kind":"deployment","name":"web"}}`, nil},
+			row:  row{"of a Deployment", `{}`, `{"uid":"","serviceAccount":"default","labels":{"pod-template-hash":"abc"},"owner":{"kind":"deployment","name":"web"}}`, nil},
 			meta: `, labels: {pod-template-hash: abc}, ownerReferences: [{kind: Backup, name: nightly}, {kind: ReplicaSet, name: web-abc, controller: true}]`,
 		},
 		{
@@ -118,19 +118,23 @@ func TestWorkload(t *testing.T) {
 
 func TestNamespace(t *testing.T) {
 	for _, tt := range []row{
-		{"member", `labels: {openservicemesh.io/monitored-by: osm}`, `{"name":"shop","member":true}`, nil},
-		{"of another mesh", `labels: {openservicemesh.io/monitored-by: other}`, `{"name":"shop","member":false}`, nil},
-		{"of none", `labels: {}`, `{"name":"shop","member":false}`, nil},
-		{"kept out", `labels: {openservicemesh.io/monitored-by: osm, openservicemesh.io/ignore: "false"}`, `{"name":"shop","member":false}`, nil},
-		{"mode", `annotations: {openservicemesh.io/inbound-tls-mode: Strict}`, `{"name":"shop","member":false,"inboundTLS":"Strict"}`, nil},
-		{"access logs", `annotations: {openservicemesh.io/access-log: none}`, `{"name":"shop","member":false,"accessLog":{"enabled":false,"sampled":0}}`, nil},
-		{"a mode that is none is the strict one", `annotations: {openservicemesh.io/inbound-tls-mode: on}`, `{"name":"shop","member":false,"inboundTLS":"Strict"}`,
+		{"member", `labels: {openservicemesh.io/monitored-by: osm}`, `{"name":"shop","member":true,"labels":{"kubernetes.io/metadata.name":"shop","openservicemesh.io/monitored-by":"osm"}}`, nil},
+		{"of another mesh", `labels: {openservicemesh.io/monitored-by: other}`, `{"name":"shop","member":false,"labels":{"kubernetes.io/metadata.name":"shop","openservicemesh.io/monitored-by":"other"}}`, nil},
+		{"of none", `labels: {}`, `{"name":"shop","member":false,"labels":{"kubernetes.io/metadata.name":"shop"}}`, nil},
+		{"kept out", `labels: {openservicemesh.io/monitored-by: osm, openservicemesh.io/ignore: "false"}`, `{"name":"shop","member":false,"labels":{"kubernetes.io/metadata.name":"shop","openservicemesh.io/ignore":"false","openservicemesh.io/monitored-by":"osm"}}`, nil},
+		{"mode", `annotations: {openservicemesh.io/inbound-tls-mode: Strict}`, `{"name":"shop","member":false,"inboundTLS":"Strict","labels":{"kubernetes.io/metadata.name":"shop"}}`, nil},
+		{"access logs", `annotations: {openservicemesh.io/access-log: none}`, `{"name":"shop","member":false,"accessLog":{"enabled":false,"sampled":0},"labels":{"kubernetes.io/metadata.name":"shop"}}`, nil},
+		{"a mode that is none is the strict one", `annotations: {openservicemesh.io/inbound-tls-mode: on}`, `{"name":"shop","member":false,"inboundTLS":"Strict","labels":{"kubernetes.io/metadata.name":"shop"}}`,
 			[]string{"Invalid metadata.annotations[openservicemesh.io/inbound-tls-mode]"}},
-		{"services that its pods may know", `annotations: {openservicemesh.io/outbound-services: cart}`, `{"name":"shop","member":false,"outboundServices":[{"namespace":"shop","name":"cart"}]}`, nil},
-		{"an empty list of services", `annotations: {openservicemesh.io/outbound-services: ""}`, `{"name":"shop","member":false}`,
+		{"services that its pods may know", `annotations: {openservicemesh.io/outbound-services: cart}`, `{"name":"shop","member":false,"labels":{"kubernetes.io/metadata.name":"shop"},"outboundServices":[{"namespace":"shop","name":"cart"}]}`, nil},
+		{"an empty list of services", `annotations: {openservicemesh.io/outbound-services: ""}`, `{"name":"shop","member":false,"labels":{"kubernetes.io/metadata.name":"shop"}}`,
 			[]string{"Invalid metadata.annotations[openservicemesh.io/outbound-services]"}},
-		{"an audit", `annotations: {openservicemesh.io/access-mode: Audit}`, `{"name":"shop","member":false,"audit":true}`, nil},
-		{"an access mode that is none", `annotations: {openservicemesh.io/access-mode: audit}`, `{"name":"shop","member":false}`,
+		{"an audit", `annotations: {openservicemesh.io/access-mode: Audit}`, `{"name":"shop","member":false,"labels":{"kubernetes.io/metadata.name":"shop"},"audit":true}`, nil},
+		{"a default", `annotations: {openservicemesh.io/default-access: audit}`, `{"name":"shop","member":false,"labels":{"kubernetes.io/metadata.name":"shop"},"defaultAccess":"Audit"}`, nil},
+		{"a default in capitals", `annotations: {openservicemesh.io/default-access: Allow}`, `{"name":"shop","member":false,"labels":{"kubernetes.io/metadata.name":"shop"},"defaultAccess":"Allow"}`, nil},
+		{"a default that is none denies", `annotations: {openservicemesh.io/default-access: ""}`, `{"name":"shop","member":false,"labels":{"kubernetes.io/metadata.name":"shop"},"defaultAccess":"Deny"}`,
+			[]string{"Invalid metadata.annotations[openservicemesh.io/default-access]"}},
+		{"an access mode that is none", `annotations: {openservicemesh.io/access-mode: audit}`, `{"name":"shop","member":false,"labels":{"kubernetes.io/metadata.name":"shop"}}`,
 			[]string{"Invalid metadata.annotations[openservicemesh.io/access-mode]"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

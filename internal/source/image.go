@@ -68,17 +68,22 @@ func (r *reader) images(name string, entry int, isDefault bool) (image, windowsI
 	return r.choose(linux), r.choose(windows), r.choose(initial)
 }
 
-// checkImages adds a Problem for each image that the class's driver rejects.
+// checkImages adds a Problem for each image that the class's driver rejects, and for each feature
+// of the driver that an image lacks.
 func (r *reader) checkImages(class string, lists ...[]candidate) {
-	if r.opts.CheckImage == nil {
-		return
-	}
 	for _, image := range slices.Concat(lists...) {
 		if image.value == "" {
 			continue
 		}
-		if err := r.opts.CheckImage(class, image.value); err != nil {
-			r.add(ReasonInvalid, image.path, "%v", err)
+		if r.opts.CheckImage != nil {
+			if err := r.opts.CheckImage(class, image.value); err != nil {
+				r.add(ReasonInvalid, image.path, "%v", err)
+			}
+		}
+		if r.opts.LackedByImage != nil {
+			for _, lacked := range r.opts.LackedByImage(class, image.value) {
+				r.add(ReasonNotSupportedByProxy, image.path, "%s", lacked)
+			}
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	access "github.com/outrigger-mesh/outrigger/apis/access/v1alpha3"
 	config "github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	outrigger "github.com/outrigger-mesh/outrigger/apis/outrigger/v1alpha1"
 	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
 	specs "github.com/outrigger-mesh/outrigger/apis/specs/v1alpha4"
 	split "github.com/outrigger-mesh/outrigger/apis/split/v1alpha4"
@@ -46,6 +47,10 @@ func Kinds() []Kind {
 			osm(func(o *policy.Retry) *policy.PolicyStatus { return &o.Status })),
 		kind(Policy, policy.SchemeGroupVersion.WithKind(kindUpstreamTrafficSetting), policy.AddToScheme, plain(upstreamSetting),
 			osm(func(o *policy.UpstreamTrafficSetting) *policy.PolicyStatus { return &o.Status })),
+		kind(Policy, outrigger.SchemeGroupVersion.WithKind("AccessPolicy"), outrigger.AddToScheme, plain(accessPolicy),
+			smi(func(o *outrigger.AccessPolicy) *status.Status { return &o.Status })),
+		kind(Policy, outrigger.SchemeGroupVersion.WithKind("ClusterAccessPolicy"), outrigger.AddToScheme, plain(clusterAccessPolicy),
+			smi(func(o *outrigger.ClusterAccessPolicy) *status.Status { return &o.Status })),
 
 		route("HTTPRoute", plain(httpRoute),
 			func(o *HTTPRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
@@ -184,7 +189,8 @@ func (k Kind) Resource() schema.GroupResource {
 
 // Scope returns whether the kind is namespaced.
 func (k Kind) Scope() meta.RESTScope {
-	if k.GroupKind() == (schema.GroupKind{Kind: "Namespace"}) {
+	switch k.GroupKind() {
+	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: outrigger.GroupName, Kind: "ClusterAccessPolicy"}:
 		return meta.RESTScopeRoot
 	}
 	return meta.RESTScopeNamespace

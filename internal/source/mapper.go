@@ -100,12 +100,11 @@ func (m *Mapper) find(obj runtime.Object) (*Kind, mesh.ObjectRef, bool) {
 	for i := range m.opts.Kinds {
 		kind := &m.opts.Kinds[i]
 		if object, ok := obj.(metav1.Object); ok && kind.holds(obj) {
-			return kind, mesh.ObjectRef{
-				APIVersion: kind.GroupVersion().String(),
-				Kind:       kind.Kind,
-				Namespace:  object.GetNamespace(),
-				Name:       object.GetName(),
-			}, true
+			ref := mesh.ObjectRef{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Name: object.GetName()}
+			if kind.Scope() == meta.RESTScopeNamespace {
+				ref.Namespace = object.GetNamespace()
+			}
+			return kind, ref, true
 		}
 	}
 	return nil, mesh.ObjectRef{}, false

@@ -23,7 +23,7 @@ const (
 )
 
 // ConfigOptions are the inputs of a Config besides the MeshConfig. All fields except
-// CheckImage are required.
+// CheckImage and LackedByImage are required.
 type ConfigOptions struct {
 	// Classes are the names of the registered drivers, in lower case.
 	Classes []string
@@ -33,6 +33,9 @@ type ConfigOptions struct {
 	// CheckImage returns an error if a class's driver does not support the image. Nil
 	// disables the check.
 	CheckImage func(class, image string) error
+	// LackedByImage says what an image lacks of the features that the class's driver
+	// declares. Nil disables the check.
+	LackedByImage func(class, image string) []string
 	// Env returns the value of an environment variable, or "".
 	Env func(name string) string
 	// InitImage is the default image of the init container.

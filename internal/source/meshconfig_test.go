@@ -388,13 +388,19 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// TestOldImages checks that an image that its driver refuses is a Problem, whichever field or
-// variable names it.
+// TestOldImages checks that an image that its driver refuses is a Problem, whichever field
+// names it, and so is a feature that an image lacks.
 func TestOldImages(t *testing.T) {
 	opts := options(map[string]string{"OSM_DEFAULT_SIDECAR_IMAGE": "a/pipy:ok"})
 	opts.CheckImage = func(class, image string) error {
 		if class != "pipy" && strings.HasSuffix(image, ":old") {
 			return errors.New(image + " is too old")
+		}
+		return nil
+	}
+	opts.LackedByImage = func(class, image string) []string {
+		if class == "pipy" && image == "a/pipy:old" {
+			return []string{"it can't swim"}
 		}
 		return nil
 	}
@@ -413,6 +419,7 @@ sidecar:
 	}
 	want := []string{
 		"Invalid spec.sidecar.envoyImage: a/envoy:old is too old",
+		"NotSupportedByProxy spec.sidecar.sidecarDrivers[0].sidecarImage: it can't swim",
 		"Invalid spec.sidecar.sidecarDrivers[1].sidecarImage: a/envoy:old is too old",
 		"Invalid spec.sidecar.sidecarImage: a/null:old is too old",
 	}

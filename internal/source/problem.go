@@ -39,6 +39,8 @@ const (
 	ReasonConflict = "Conflict"
 	// ReasonNoEffect: a field has no effect in Outrigger.
 	ReasonNoEffect = "NoEffect"
+	// ReasonNotSupportedByProxy: an image lacks a feature that its class declares.
+	ReasonNotSupportedByProxy = "NotSupportedByProxy"
 )
 
 // notes collects the Problems of one object.

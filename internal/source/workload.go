@@ -25,6 +25,7 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Digester {
 		UID:  string(pod.UID),
 		// DeprecatedServiceAccount is the older name of the field.
 		ServiceAccount: cmp.Or(pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount, defaultServiceAccount),
+		Labels:         pod.Labels,
 		Owner:          OwnerOf(pod),
 		Class:          m.opts.SidecarClass(pod),
 		Ports:          n.workloadPorts(pod),

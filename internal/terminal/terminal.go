@@ -60,16 +60,16 @@ func isPlain(text string) bool {
 	return true
 }
 
-// Sprintf is [fmt.Sprintf], but each argument stays on one line, as with Line. The format must be a
+// sprintf is [fmt.Sprintf], but each argument stays on one line, as with Line. The format must be a
 // constant.
-func Sprintf(format string, args ...any) string {
+func sprintf(format string, args ...any) string {
 	if false {
 		_ = fmt.Sprintf(format, args...) // It has go vet check the calls.
 	}
 	return fmt.Sprintf(format, lines(args)...)
 }
 
-// Fprintf writes the result of Sprintf.
+// Fprintf writes the result of sprintf.
 func Fprintf(w io.Writer, format string, args ...any) (int, error) {
 	if false {
 		_ = fmt.Sprintf(format, args...) // It has go vet check the calls.

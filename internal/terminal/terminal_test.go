@@ -41,7 +41,7 @@ func TestLine(t *testing.T) {
 func TestSprintf(t *testing.T) {
 	const hostile = "a\nb\x1b"
 	name := mesh.Name{Namespace: "shop", Name: hostile}
-	got := Sprintf("%s %q %v %-8s|%5d %v %s %.1f\n", hostile, hostile, name, "x", 7, errors.New(hostile), time.Second, 0.25)
+	got := sprintf("%s %q %v %-8s|%5d %v %s %.1f\n", hostile, hostile, name, "x", 7, errors.New(hostile), time.Second, 0.25)
 	want := `a\nb\x1b "a\nb\x1b" shop/a\nb\x1b x       |    7 a\nb\x1b 1s 0.2` + "\n"
 	if got != want {
 		t.Errorf("it is %q, want %q", got, want)

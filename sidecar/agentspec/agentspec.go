@@ -83,6 +83,10 @@ type Spec struct {
 	// proxy: the agent only keeps the identity, which ShareIdentity then must share, and the
 	// files, and is ready once there is a certificate.
 	Command []string `json:"command,omitempty"`
+	// Version is a command that prints the version of the proxy's program, which the agent
+	// tells the server of the Mirror, with that of OpenSSL if it prints that too. It runs once
+	// in each container that runs the proxy.
+	Version []string `json:"version,omitempty"`
 	// Env are environment variables of the proxy and of the other commands. They override
 	// those of the container.
 	Env []EnvVar `json:"env,omitempty"`
@@ -325,9 +329,8 @@ type Probe struct {
 	// status. Without an answer it closes the kubelet's connection, because only then the
 	// kubelet's request fails.
 	Hook string `json:"hook,omitempty"`
-	// TimeoutSeconds is the timeout of the original probe, at least 1. Hooks have none in
-	// Kubernetes; theirs is for agents that do not know Hook.
-	TimeoutSeconds int32 `json:"timeoutSeconds"`
+	// TimeoutSeconds is the timeout of the original probe, at least 1. Hooks have none.
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 }
 
 // The values of Probe.Hook, which are the names of Kubernetes' fields.

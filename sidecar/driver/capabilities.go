@@ -8,6 +8,7 @@ type Capabilities struct {
 	Templater    Templater
 	Imager       Imager
 	ImageChecker ImageChecker
+	Releaser     Releaser
 	Checker      Checker
 	Finder       Finder
 	Redirector   Redirector
@@ -23,6 +24,7 @@ func CapabilitiesOf(d Driver) Capabilities {
 	c.Templater, _ = d.(Templater)
 	c.Imager, _ = d.(Imager)
 	c.ImageChecker, _ = d.(ImageChecker)
+	c.Releaser, _ = d.(Releaser)
 	c.Checker, _ = d.(Checker)
 	c.Finder, _ = d.(Finder)
 	if p, ok := d.(Proxyless); ok {

@@ -5,6 +5,7 @@
 // it uses a driver:
 //   - Templater ships a pod template, which users can replace.
 //   - Imager knows the proxy's default image, and ImageChecker rejects outdated ones.
+//   - Releaser knows which versions are supported, were tested and have known faults.
 //   - Translator returns a configuration without serving it; conformant drivers have it.
 //   - Checker has the real proxy validate a configuration.
 //   - Finder locates the proxy's program on this machine.

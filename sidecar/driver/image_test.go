@@ -6,7 +6,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-func TestCheckImageVersion(t *testing.T) {
+func TestOldImages(t *testing.T) {
+	releases := &driver.Releases{Proxy: "envoy", Oldest: "1.36"}
 	for image, old := range map[string]bool{
 		"envoyproxy/envoy-distroless:v1.22.2":                      true,
 		"envoyproxy/envoy-distroless:v1.22.2@sha256:541d31419b95e": true,
@@ -28,7 +29,7 @@ func TestCheckImageVersion(t *testing.T) {
 		"envoy/other:1.0":                                          false,
 		"":                                                         false,
 	} {
-		if err := driver.CheckImageVersion(image, "envoy", "1.36"); (err != nil) != old {
+		if err := releases.CheckImage(image); (err != nil) != old {
 			t.Errorf("%q: %v", image, err)
 		}
 	}

@@ -97,6 +97,9 @@ type ProxyConnection interface {
 	// Rejected records that the proxy has rejected a configuration and keeps its last good
 	// one. It is cleared by a later Acked without rejected parts.
 	Rejected(Rejection)
+	// SetVersion records the proxy's own version, if it was unknown or has changed since the
+	// proxy connected.
+	SetVersion(version string)
 	// Close records that the connection has ended. It may be called twice.
 	Close()
 }

@@ -53,8 +53,8 @@ type Report struct {
 	Kind ReportKind
 	// Proxy is the argument of Connect.
 	Proxy driver.ConnectedProxy
-	// Version is set by Sent, Acked and Rejected, Resources and Bytes by Sent, and Since
-	// by Acked.
+	// Version is set by Sent, Acked and Rejected, and is the proxy's own in VersionSet.
+	// Resources and Bytes are set by Sent, and Since by Acked.
 	Version          string
 	Resources, Bytes int
 	Since            time.Time
@@ -67,11 +67,12 @@ type ReportKind string
 
 // The kinds of Reports.
 const (
-	Connected ReportKind = "connected"
-	Sent      ReportKind = "sent"
-	Acked     ReportKind = "acked"
-	Rejected  ReportKind = "rejected"
-	Closed    ReportKind = "closed"
+	Connected  ReportKind = "connected"
+	Sent       ReportKind = "sent"
+	Acked      ReportKind = "acked"
+	Rejected   ReportKind = "rejected"
+	VersionSet ReportKind = "version set"
+	Closed     ReportKind = "closed"
 )
 
 // NewController returns a Controller for a sidecar class, without Views. It calls
@@ -277,6 +278,10 @@ func (c *connection) Acked(version string, since time.Time) {
 
 func (c *connection) Rejected(r driver.Rejection) {
 	c.send(Report{Kind: Rejected, Version: r.Version, Rejection: r})
+}
+
+func (c *connection) SetVersion(version string) {
+	c.send(Report{Kind: VersionSet, Version: version})
 }
 
 func (c *connection) Close() { c.closed.Do(func() { c.send(Report{Kind: Closed}) }) }

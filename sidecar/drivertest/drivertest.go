@@ -4,7 +4,7 @@
 //
 // It imports only the contract and Kubernetes libraries, not Outrigger's internal
 // packages, so that vendors can run it anywhere. The behaviour of running proxies is
-// tested by package drivertest/behaviour, which is separate because it runs a complete
+// tested by package test/behaviour, which is separate because it runs a complete
 // mesh on one machine.
 package drivertest
 

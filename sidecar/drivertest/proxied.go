@@ -103,9 +103,7 @@ func (p *Proxied) Check(t *testing.T, address string, config *tls.Config) {
 	}
 }
 
-// listenProxied listens on a loopback port for connections that begin with a header of the PROXY
-// protocol, version 2. Their RemoteAddr is the source in the header. A connection without a header
-// is closed and fails the test.
+// listenProxied returns a ProxiedListener on a loopback port.
 func listenProxied(t testing.TB) net.Listener {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,8 +111,13 @@ func listenProxied(t testing.TB) net.Listener {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	return &proxiedListener{listener, t}
+	return ProxiedListener(t, listener)
 }
+
+// ProxiedListener returns a listener for the connections of another one that begin with a header
+// of the PROXY protocol, version 2. Their RemoteAddr is the source in the header. A connection
+// without a header is closed and fails the test.
+func ProxiedListener(t testing.TB, of net.Listener) net.Listener { return &proxiedListener{of, t} }
 
 type proxiedListener struct {
 	net.Listener

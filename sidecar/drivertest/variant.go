@@ -35,7 +35,7 @@ type variant struct {
 // have none, since no View requires them, nor has FeatureHTTP2Resets, which is required
 // together with FeatureHTTP2.
 func variants() []variant {
-	return slices.Concat(protocolVariants(), matchVariants(), filterVariants(), policyVariants(), limitVariants(), auditVariants(), edgeVariants(), settingsVariants())
+	return slices.Concat(protocolVariants(), matchVariants(), filterVariants(), policyVariants(), limitVariants(), auditVariants(), accessVariants(), edgeVariants(), settingsVariants())
 }
 
 func protocolVariants() []variant {
@@ -320,6 +320,35 @@ func auditVariants() []variant {
 		feature: mesh.FeatureAudit, base: open,
 		asks: func(d *draft) { d.web().Access.Audit, d.web().Access.Rules = true, rules },
 	}}
+}
+
+// accessVariants deny and except somebody, for requests and for connections.
+func accessVariants() []variant {
+	shop := mesh.Identity{TrustDomain: trustDomain, Namespace: "shop"}
+	denials := []mesh.Denial{{Origin: Origin("AccessPolicy", "shop/none"), Sources: []mesh.Identity{shop}, Requests: []mesh.HTTPMatch{{}}}}
+	except := func(rules []mesh.Permission) []mesh.Permission {
+		excepted := slices.Clone(rules)
+		excepted[0].Except = []mesh.Identity{shop}
+		return excepted
+	}
+	return []variant{
+		{
+			feature: mesh.FeatureAccessPolicies, name: "deny requests", unsafe: true,
+			asks: func(d *draft) { d.web().Access.Denials = denials }, ignored: func(*draft) {},
+		},
+		{
+			feature: mesh.FeatureAccessPolicies, name: "deny connections", unsafe: true,
+			asks: func(d *draft) { d.sql().Access.Denials = denials }, ignored: func(*draft) {},
+		},
+		{
+			feature: mesh.FeatureAccessPolicies, name: "except from requests", unsafe: true,
+			asks: func(d *draft) { d.web().Access.Rules = except(d.web().Access.Rules) }, ignored: func(*draft) {},
+		},
+		{
+			feature: mesh.FeatureAccessPolicies, name: "except from connections", unsafe: true,
+			asks: func(d *draft) { d.sql().Access.Rules = except(d.sql().Access.Rules) }, ignored: func(*draft) {},
+		},
+	}
 }
 
 func edgeVariants() []variant {

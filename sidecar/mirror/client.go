@@ -19,6 +19,9 @@ const MaxChange = 64 << 20
 // DefaultWait is how long a Client waits for a change in one request.
 const DefaultWait = time.Minute
 
+// ProxyHeader is a header of requests. It has the version of the program that uses the files.
+const ProxyHeader = "Outrigger-Proxy-Version"
+
 // extraWait is how much longer than the requested wait a request may take.
 const extraWait = 30 * time.Second
 
@@ -33,6 +36,10 @@ type Client struct {
 	// Wait is how long the server should wait for a change: 0 means DefaultWait, the
 	// maximum is MaxWait, and a negative value means not to wait.
 	Wait time.Duration
+
+	// Proxy returns the version of the program that uses the files, for ProxyHeader; empty if
+	// it is unknown. Nil means that it is never known.
+	Proxy func() string
 
 	// maxChange replaces MaxChange in tests.
 	maxChange int64
@@ -54,6 +61,11 @@ func (c *Client) Poll(ctx context.Context, have string, others ...string) (*Chan
 		return nil, err
 	}
 	request.Header.Set("Accept", ChangeType)
+	if c.Proxy != nil {
+		if version := c.Proxy(); version != "" {
+			request.Header.Set(ProxyHeader, version)
+		}
+	}
 	if tags := tags(have, others); tags != "" {
 		request.Header.Set("If-None-Match", tags)
 	}

@@ -18,6 +18,26 @@ const maxInstructions = 1000
 // generated from the parsed expression, so that no syntax has another meaning in PCRE2,
 // and has a match limit, since PCRE2 can take exponential time.
 func WholeString(expression string) string {
+	text := asciiForm(expression)
+	if text == "" {
+		return ""
+	}
+	return `(*LIMIT_MATCH=100000)\A(?=[\x00-\x7f]*\z)` + text
+}
+
+// NoWholeString returns a PCRE2 expression that matches exactly the complete ASCII strings
+// that the RE2 expression does not match, or "" if that is invalid or too long. PCRE2 gives up
+// some strings after many steps, so what must be refused in doubt is what this one does not match.
+func NoWholeString(expression string) string {
+	text := asciiForm(expression)
+	if text == "" {
+		return ""
+	}
+	return `(*LIMIT_MATCH=100000)\A(?=[\x00-\x7f]*\z)(?!` + text + `)`
+}
+
+// asciiForm returns what matches the rest of an ASCII string in the syntax of PCRE2, or "".
+func asciiForm(expression string) string {
 	parsed, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
 		return ""
@@ -32,7 +52,7 @@ func WholeString(expression string) string {
 	if program, err := syntax.Compile(parsed.Simplify()); err != nil || len(program.Inst) > maxInstructions {
 		return ""
 	}
-	return `(*LIMIT_MATCH=100000)\A(?=[\x00-\x7f]*\z)(?:` + text + `)\z`
+	return `(?:` + text + `)\z`
 }
 
 // none is a character class that matches no ASCII character.
@@ -64,6 +84,15 @@ func ascii(re *syntax.Regexp) {
 			re.Rune = none
 		}
 	}
+}
+
+// AmbiguousQuery returns an expression that finds, in queries without the question mark, what
+// mesh.AmbiguousQuery matches. Its time is proportional to the query's length.
+func AmbiguousQuery(parameter string) string {
+	name := regexp.QuoteMeta(parameter)
+	again := name + `(?:[=&]|\z)`
+	// Possessive, so that a long query needs no stack.
+	return `[;#]|(?:\A|&)(?:[^=&%+]*+[%+]|` + name + `(?=[=&])(?:[^&]*+&(?!` + again + `))*+[^&]*+&` + again + `)`
 }
 
 // ParameterOnce returns an expression that matches queries, without the question mark,

@@ -67,6 +67,8 @@ func (c *core) report(r drivertest.Report) {
 	case drivertest.Rejected:
 		c.rejected = append(c.rejected, r.Rejection)
 		c.events = append(c.events, "rejected "+r.Version)
+	case drivertest.VersionSet:
+		c.events = append(c.events, "version "+r.Version)
 	case drivertest.Closed:
 		c.events = append(c.events, "close")
 	}

@@ -53,6 +53,26 @@ func TestChangeReachesAWaitingAgent(t *testing.T) {
 	}
 }
 
+// TestProxyVersion has an agent name the version of its proxy, which changes when another version
+// takes over.
+func TestProxyVersion(t *testing.T) {
+	c := newCore(t)
+	c.set("a", testMain, "1")
+	client, version := c.serve(t).client(t, "a"), ""
+	client.Wait, client.Proxy = -1, func() string { return version }
+	has := poll(t, client, mirror.Set{})
+	for _, version = range []string{"2.6.12", "2.6.12", "", "3.2.26", strings.Repeat("9", 300)} {
+		if change, err := client.Poll(t.Context(), mirror.Version(has)); change != nil || err != nil {
+			t.Fatal(change, err)
+		}
+	}
+	for event, want := range map[string]int{"version ": 0, "version 2.6.12": 1, "version 3.2.26": 1, "version " + strings.Repeat("9", 128) + "...": 1} {
+		if got := c.reported(event); got != want {
+			t.Errorf("%q was reported %d times, want %d", event, got, want)
+		}
+	}
+}
+
 // TestRefusedVersion lets a proxy refuse a version, which the user then repairs.
 func TestRefusedVersion(t *testing.T) {
 	c := newCore(t)

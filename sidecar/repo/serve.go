@@ -80,6 +80,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *secured) {
 		http.Error(w, "single files are not served, only all of them as "+mirror.ChangeType, http.StatusNotFound)
 		return
 	}
+	session.setProgram(shortened(r.Header.Get(mirror.ProxyHeader)))
 	session.feed.ServeHTTP(w, r.WithContext(ctx))
 }
 

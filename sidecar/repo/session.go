@@ -63,6 +63,8 @@ type session struct {
 	runs     string
 	good     mirror.Set
 	rejected mirror.Status
+	// program is the version of the proxy, as its requests say.
+	program  string
 	requests *rate.Limiter
 }
 
@@ -82,6 +84,19 @@ func newSession(server *Server, peer driver.Peer) *session {
 	s.feed.Acked, s.feed.Rejected, s.feed.Unwanted = s.ack, s.reject, s.unwanted
 	s.feed.Sent = func(version string, files, bytes int) { s.conn.Sent(version, files, bytes) }
 	return s
+}
+
+// setProgram notes the version of the proxy, if a request has one.
+func (s *session) setProgram(version string) {
+	s.mu.Lock()
+	known := version == "" || version == s.program
+	if !known {
+		s.program = version
+	}
+	s.mu.Unlock()
+	if !known {
+		s.conn.SetVersion(version)
+	}
 }
 
 // errShutdown ends the sessions when the controller shuts down.

@@ -3,7 +3,7 @@
 // commands that read metrics use it, so that there is one place to change.
 //
 // Sidecars serve them at driver.MetricsPort and driver.MetricsPath, before the proxy's own
-// metrics. docs/metrics.md explains them.
+// metrics. docs/observe.md explains them.
 package telemetry
 
 import "slices"

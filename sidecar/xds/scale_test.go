@@ -228,4 +228,5 @@ type quietConnection struct{}
 func (quietConnection) Sent(string, int, int)     {}
 func (quietConnection) Acked(string, time.Time)   {}
 func (quietConnection) Rejected(driver.Rejection) {}
+func (quietConnection) SetVersion(string)         {}
 func (quietConnection) Close()                    {}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -26,8 +27,7 @@ type stream struct {
 	began  time.Time
 	conn   driver.ProxyConnection
 
-	// wake holds at most one token: there may be notices.
-	wake chan struct{}
+	wake bell.Bell // rings when there may be notices
 	// end takes the first error that ends the stream.
 	end chan error
 
@@ -75,7 +75,7 @@ func (r reference) String() string { return shortType(r.typeURL) + " " + r.name 
 func newStream(server *Server, sotw bool, peer driver.Peer, now time.Time) *stream {
 	s := &stream{
 		server: server, sotw: sotw, peer: peer, began: now,
-		wake: make(chan struct{}, 1), end: make(chan error, 1), lastActivity: now, lastSync: now,
+		wake: bell.New(), end: make(chan error, 1), lastActivity: now, lastSync: now,
 	}
 	if server.options.Parts != nil {
 		s.quarantine = delivery.NewQuarantine(server.convictions)
@@ -108,10 +108,7 @@ func (s *stream) notify(resync bool, now time.Time) {
 		s.stale, s.since = true, now
 	}
 	s.notifyMu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Ring()
 }
 
 // stop ends the stream with the error.

@@ -30,8 +30,8 @@ type application struct {
 	// connection lasted until the file $STOP existed, and "ended" otherwise. "every TEXT" prints a line every
 	// 200 ms until that file exists; "same" prints "kept" if all lines are the same.
 	session string
-	// lacks are the classes with which the session does something else, as the client's sidecar,
-	// and why.
+	// lacks are the pairs, such as "envoy to pipy", with which the session does something else, and
+	// why.
 	lacks map[string]string
 }
 

@@ -19,9 +19,9 @@ import (
 	"time"
 
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
-	"github.com/outrigger-mesh/outrigger/internal/lab"
-	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
+	"github.com/outrigger-mesh/outrigger/test/lab"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 var (
@@ -418,7 +418,7 @@ func (w *town) sessions(t *testing.T, some []application, name string, note func
 				sessions.Go(func() {
 					running.Done()
 					got := w.command(t, a, p, a.session, stop, sessionLimit)
-					if reason := a.lacks[p.client]; got != want && reason != "" {
+					if reason := a.lacks[p.String()]; got != want && reason != "" {
 						t.Logf("%s, %s: %s", a.program, p, reason)
 					} else if got != want {
 						t.Errorf("%s, %s: the session during %s gives %q, want %q", a.program, p, name, got, want)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
-	"github.com/outrigger-mesh/outrigger/sidecar/drivertest/behaviour"
+	"github.com/outrigger-mesh/outrigger/test/behaviour"
 )
 
 func TestMain(m *testing.M) { behaviour.Main(m) }

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/internal/compile"
-	"github.com/outrigger-mesh/outrigger/internal/lab"
-	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/test/compile"
+	"github.com/outrigger-mesh/outrigger/test/lab"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 // grpcMesh is one mesh with clients and servers of every class, which are processes of

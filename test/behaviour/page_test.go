@@ -18,7 +18,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/sidecar"
-	"github.com/outrigger-mesh/outrigger/sidecar/drivertest/behaviour"
+	"github.com/outrigger-mesh/outrigger/test/behaviour"
 )
 
 var pageFile = filepath.Join("..", "..", "docs", "behaviour.md")
@@ -29,11 +29,11 @@ Each row is a test. It runs on a lab of network namespaces with the real control
 the real agent and real proxies, and sends requests. ` + "`go test ./test/behaviour`" + `
 runs the table and checks this page, which ` + "`UPDATE=1`" + ` writes.
 
-A column is the class of the clients' proxies and that of the servers'. "no" means that
+Each column is a pair: the client's class, then the server's. "no" means that
 a driver does not declare a needed feature, so the row was not tested: objects that
 require it get a Problem in their status, and nothing fails open.
 "not asked" is a row that is newer than the last run with that proxy. A column whose proxy is not on the
-machine keeps its last results. [smi.md](smi.md) lists the rows that answer the tests of
+machine, or is a version that [lacks a feature](drivers.md#which-versions-work) of its class, keeps its last results. [smi.md](smi.md) lists the rows that answer the tests of
 SMI and Open Service Mesh. The last runs are:
 
 | class | version | last run |
@@ -85,10 +85,18 @@ func (p page) set(pair, row, answer string) {
 	p.answers[pair][row] = answer
 }
 
-// learn adds the results of a run. It updates the date and the versions only if the page
-// is written; otherwise the page would differ on another day.
+// learn adds the results of a run, without those of versions that lack features of their class. It
+// updates the date and the versions only if the page is written; otherwise the page would differ
+// on another day.
 func (p page) learn(result behaviour.Result, date string) {
+	lacks := func(class string) bool {
+		known := sidecar.Releases(class)
+		return known != nil && len(known.LackedBy(result.Versions[class])) > 0
+	}
 	for pair, answers := range result.Answers {
+		if lacks(pair.Client) || lacks(pair.Server) {
+			continue
+		}
 		p.answers[pair.String()] = nil
 		for row, answer := range answers {
 			p.set(pair.String(), row, string(answer))
@@ -98,6 +106,9 @@ func (p page) learn(result behaviour.Result, date string) {
 		return
 	}
 	for class, version := range result.Versions {
+		if lacks(class) {
+			continue
+		}
 		p.classes[class] = run{cmp.Or(strings.TrimPrefix(version, class+" "), ask(class), "unknown"), date}
 	}
 }

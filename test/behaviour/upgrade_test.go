@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/sidecar"
-	"github.com/outrigger-mesh/outrigger/sidecar/drivertest/behaviour"
+	"github.com/outrigger-mesh/outrigger/test/behaviour"
 )
 
-// oldestEnvoy is the oldest version that is supported.
-const oldestEnvoy = "1.37.0"
+// oldestEnvoy is the oldest version in PyPI that is supported.
+const oldestEnvoy = "1.38.3"
 
 // TestUpgrade starts the oldest Envoy that is supported, and upgrades it to the current one
 // in running pods.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outrigger-mesh/outrigger/internal/compile"
+	"github.com/outrigger-mesh/outrigger/test/compile"
 )
 
 // contained returns a function that runs a command in a container, in a folder.

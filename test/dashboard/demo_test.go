@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/outrigger-mesh/outrigger/internal/compile"
+	"github.com/outrigger-mesh/outrigger/test/compile"
 )
 
 // buildDemo compiles the demo's programs, and returns their folder.

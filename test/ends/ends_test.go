@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
-	"github.com/outrigger-mesh/outrigger/internal/lab"
-	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/test/lab"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 func TestMain(m *testing.M) {

@@ -24,9 +24,9 @@ import (
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/cli"
 	"github.com/outrigger-mesh/outrigger/internal/explain"
-	"github.com/outrigger-mesh/outrigger/internal/lab"
-	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 	generated "github.com/outrigger-mesh/outrigger/test/explain"
+	"github.com/outrigger-mesh/outrigger/test/lab"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 var (

@@ -152,7 +152,7 @@ func randomRequest(random *rand.Rand) oracleRequest {
 }
 
 // manifest writes the routes as their user would.
-func manifest(routes []oracleRoute) string {
+func manifestOf(routes []oracleRoute) string {
 	quoted := func(pairs [][2]string) string {
 		var list []string
 		for _, pair := range pairs {
@@ -202,7 +202,7 @@ spec: {serviceAccountName: web, containers: [{name: app, image: in-the-test}]}
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		routes := randomRoutes(random)
-		text := manifest(routes)
+		text := manifestOf(routes)
 		view := viewOf(t, build(t, strings.NewReader(shop.String()+text)), "shop/web")
 		d, ok := view.Outbound.Destinations.Get("shop/root:80")
 		if !ok {

@@ -141,6 +141,12 @@ func httpRoute(size int, path func(i int) string) string {
 	})+`}`)
 }
 
+// targetOf returns a TrafficTarget that is half sources and half rules.
+func targetOf(size int, rule func(i int) string) string {
+	return object("access.smi-spec.io/v1alpha3", "TrafficTarget", `{"destination": {"kind": "ServiceAccount", "name": "cart", "namespace": "shop"}, "sources": `+
+		list(size/2, unlimited, accountRef)+`, "rules": `+list(size/2, unlimited, rule)+`}`)
+}
+
 // worstObjects are the most expensive objects of each kind of policy.
 var worstObjects = []struct {
 	name string
@@ -161,8 +167,16 @@ var worstObjects = []struct {
 		return object("specs.smi-spec.io/v1alpha4", "TCPRoute", `{"matches": {"ports": `+list(size, 65535, func(i int) string { return fmt.Sprint(1 + i) })+`}}`) + strings.Replace(strings.Replace(worstTarget, "HTTPRouteGroup", "TCPRoute", 1), "name: worst, namespace", "name: worst-tcp, namespace", 1)
 	}},
 	{"TrafficTarget, sources and rules", func(size int) string {
-		return object("access.smi-spec.io/v1alpha3", "TrafficTarget", `{"destination": {"kind": "ServiceAccount", "name": "cart", "namespace": "shop"}, "sources": `+
-			list(size/2, unlimited, accountRef)+`, "rules": `+list(size/2, unlimited, func(int) string { return `{"kind": "HTTPRouteGroup", "name": "all"}` })+`}`)
+		group := object("specs.smi-spec.io/v1alpha4", "HTTPRouteGroup", fmt.Sprintf(`{"matches": [{"name": "m", "pathRegex": "/%s", "methods": ["GET"]}]}`, strings.Repeat("p", 1000)))
+		return group + targetOf(size, func(i int) string {
+			return fmt.Sprintf(`{"kind": "HTTPRouteGroup", "name": "worst", "matches": ["m", "x%d"]}`, i)
+		})
+	}},
+	{"TrafficTarget, sources and the same rule", func(size int) string {
+		return targetOf(size, func(int) string { return `{"kind": "HTTPRouteGroup", "name": "all"}` })
+	}},
+	{"TrafficTarget, sources and the same connections", func(size int) string {
+		return targetOf(size, func(int) string { return `{"kind": "TCPRoute", "name": "all"}` })
 	}},
 	{"TrafficSplit", func(size int) string {
 		return object("split.smi-spec.io/v1alpha4", "TrafficSplit", `{"service": "cart-0", "backends": `+list(size, unlimited, func(i int) string {

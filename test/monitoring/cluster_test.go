@@ -24,8 +24,8 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
-	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
+	"github.com/outrigger-mesh/outrigger/test/lab"
 )
 
 // bind is the address of the controller's sockets. Other tests listen on 127.0.0.1.

@@ -25,12 +25,12 @@ import (
 
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
-	"github.com/outrigger-mesh/outrigger/internal/compile"
-	"github.com/outrigger-mesh/outrigger/internal/lab"
-	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 	"github.com/outrigger-mesh/outrigger/internal/monitoring"
 	"github.com/outrigger-mesh/outrigger/samples"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
+	"github.com/outrigger-mesh/outrigger/test/compile"
+	"github.com/outrigger-mesh/outrigger/test/lab"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 func TestMain(m *testing.M) {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
-	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/test/lab"
 )
 
 // programs returns the folder of Prometheus and promtool, or skips the test if they are not

@@ -126,8 +126,10 @@ type SidecarSpec struct {
 	// +optional
 	CipherSuites []string `json:"cipherSuites,omitempty"`
 
-	// ECDHCurves are the curves for key agreement, such as X25519 and P-256. Empty means
-	// the proxy's default.
+	// ECDHCurves are the key exchanges that TLS between sidecars may use, the preferred one
+	// first: X25519MLKEM768, X25519, P-256, P-384 and P-521. Empty means X25519MLKEM768
+	// where both sidecars have it, and X25519 otherwise. A proxy that does not have
+	// X25519MLKEM768 uses the others, and refuses its configuration if there are none.
 	// +optional
 	ECDHCurves []string `json:"ecdhCurves,omitempty"`
 

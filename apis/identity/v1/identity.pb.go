@@ -341,10 +341,10 @@ const file_apis_identity_v1_identity_proto_rawDesc = "" +
 	"\x06starts\x18\x04 \x01(\rR\x06starts\"\x10\n" +
 	"\x0eReportResponse\"\x1f\n" +
 	"\vSignRequest\x12\x10\n" +
-	"\x03csr\x18\x01 \x01(\fR\x03csr\"S\n" +
+	"\x03csr\x18\x01 \x01(\fR\x03csr\"<\n" +
 	"\fSignResponse\x12\x14\n" +
 	"\x05chain\x18\x01 \x01(\fR\x05chain\x12\x16\n" +
-	"\x06bundle\x18\x02 \x01(\fR\x06bundleJ\x04\b\x03\x10\x04R\x0frepository_root2\x86\x02\n" +
+	"\x06bundle\x18\x02 \x01(\fR\x06bundle2\x86\x02\n" +
 	"\bIdentity\x12O\n" +
 	"\x04Sign\x12\".outrigger.identity.v1.SignRequest\x1a#.outrigger.identity.v1.SignResponse\x12U\n" +
 	"\x06Report\x12$.outrigger.identity.v1.ReportRequest\x1a%.outrigger.identity.v1.ReportResponse\x12R\n" +

@@ -34,16 +34,9 @@ has no flag: it follows the MeshConfig. */ -}}
 {{- else if eq .mode "secret" }}
 - --certificate=secret
 - --certificate-secret={{ .secretName }}
-{{- else if eq .mode "files" }}
+{{- else }}
 - --certificate=files
 - --cert-dir=/etc/outrigger/certs
-{{- else }}
-- --certificate=csr
-- --csr-signer={{ .csr.signerName }}
-- --csr-approve={{ .csr.approve }}
-{{- if .volume }}
-- --ca-file=/etc/outrigger/certs/ca.crt
-{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -95,11 +88,8 @@ has no flag: it follows the MeshConfig. */ -}}
 {{- if and (eq .mode "files") (not .volume) -}}
 {{- fail "injector.certificate.mode: files needs injector.certificate.volume, for example {secret: {secretName: webhook}}" -}}
 {{- end -}}
-{{- if and .volume (not (has .mode (list "files" "csr"))) -}}
-{{- fail "injector.certificate.volume goes with injector.certificate.mode: files or csr" -}}
-{{- end -}}
-{{- if ne (eq .mode "csr") (not (empty .csr.signerName)) -}}
-{{- fail "injector.certificate.mode: csr and injector.certificate.csr.signerName go together; set both or neither" -}}
+{{- if and .volume (ne .mode "files") -}}
+{{- fail "injector.certificate.volume goes with injector.certificate.mode: files" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

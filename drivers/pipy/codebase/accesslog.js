@@ -47,9 +47,9 @@ export function log(describe) {
 }
 
 // isError returns whether a request was refused, has failed on the server's side or has no
-// answer, or a connection was refused or has failed.
+// answer, or a connection was refused, has failed or was silent.
 function isError(fields) {
-  if (fields.reason || fields.response_code >= 500) return true
+  if (fields.reason || fields.silent || fields.response_code >= 500) return true
   return fields.response_flags !== undefined && fields.response_flags !== '' && fields.response_flags !== '-'
 }
 

@@ -1,7 +1,7 @@
 // Authorization of inbound connections and requests: mesh.Inbound's Decide, on documents.
 
 import { inbound, settings } from './config.js'
-import { holdsForAll, matchesHost, permits } from './match.js'
+import { denies, holdsForAll, matchesHost, permits } from './match.js'
 import { uriOf } from './certificate.js'
 
 // Returns the document of the port with the number.
@@ -41,14 +41,37 @@ export function identityOf(certificate, trustDomain) {
 export function decide(mode, port, arrival) {
   var request = port.protocol === 'http' ? arrival.request : undefined
   var isMesh = arrival.security === 'mesh TLS'
+  if (request && request.path === '*' && comparesPath(port)) return null
+  if (isDenied(port, arrival.peer, request)) return null
   if (isMesh && arrival.peer) {
     if (port.access.anyone) return 'anyone'
-    var rule = (port.access.rules || []).find(r => r.sources.includes(arrival.peer) && holds(r.requests, request))
+    var rule = (port.access.rules || []).find(r => includes(r.sources, arrival.peer) && !includes(r.except, arrival.peer) && holds(r.requests, request))
     if (rule) return rule.name
   }
   var opened = (port.ingress || []).find(r => admits(r, arrival) && holds(r.requests, request))
   if (opened) return opened.name
-  return !isMesh && mode.permissive && port.access.anyone ? 'permissive' : null
+  if (isMesh || !mode.permissive || !port.access.anyone) return null
+  // The requests within the application's own TLS are not known.
+  return arrival.security === 'other TLS' && isDenied(port, arrival.peer, undefined) ? null : 'permissive'
+}
+
+// Reports whether a rule of the port compares a path: none matches a request without one.
+function comparesPath(port) {
+  var rules = (port.access.denials || []).concat(port.access.anyone ? [] : port.access.rules || [], port.ingress || [])
+  return (port.routeLimits || []).length > 0 || rules.some(r => (r.requests || []).some(c => c.path))
+}
+
+// Reports whether a denial refuses a request, or a connection if that is undefined. The peer is ''
+// for a caller without an identity.
+function isDenied(port, peer, request) {
+  return (port.access.denials || []).some(
+    d => (d.everyone || includes(d.sources, peer)) && !includes(d.except, peer) && d.requests.some(c => denies(c, request))
+  )
+}
+
+// Reports whether a set of callers includes the peer.
+function includes(callers, peer) {
+  return Boolean(peer) && ((callers.ids || []).includes(peer) || (callers.groups || []).some(group => peer.startsWith(group)))
 }
 
 // Reports whether the rules would refuse an arrival, if they are audited: mesh.Inbound's Audit.

@@ -10,7 +10,7 @@
 
 import { thread, get, set, drop, publish, published, regularly } from './shared.js'
 
-var SCHEMA = 2
+var SCHEMA = 3
 var DIR = 'config/'
 var DESTINATIONS = DIR + 'destinations/'
 var BACKENDS = DIR + 'backends/'

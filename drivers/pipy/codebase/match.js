@@ -13,9 +13,46 @@ export function matches(condition, request) {
 // not hold if the application could interpret the path or the query differently.
 export function permits(condition, request) {
   var path = condition.path
-  if (path && (path.prefix !== undefined || path.stringPrefix !== undefined && path.stringPrefix !== '/' || path.regex) && isAmbiguous(request.path)) return false
+  if (path && (path.prefix !== undefined || path.stringPrefix !== undefined && path.stringPrefix !== '/' || path.regex) && isUnclear(request)) return false
   if (condition.query && !isPlainQuery(request.query, condition.query)) return false
   return matches(condition, request)
+}
+
+// Reports whether a denial's condition refuses a request, or, without one, a connection whose
+// requests are not known. It is also refused if the application could interpret it differently.
+export function denies(condition, request) {
+  if (!request) return true
+  if (condition.path && !matchesText(condition.path, request.path) && request.path.indexOf(';') < 0 && !isUnclear(request)) return false
+  if (condition.methods && !condition.methods.includes(request.method)) return false
+  if (condition.headers && !condition.headers.every(h => isDeniedHeader(h, request))) return false
+  if (condition.query && !condition.query.every(q => isAmbiguousQuery(request.query, q.name) || isDeniedParameter(q, request))) return false
+  return true
+}
+
+function isDeniedHeader(condition, request) {
+  var value = condition.name === 'host' ? request.host : request.headers[condition.name]
+  if (value === undefined || condition.name === 'host' && value === '') return false
+  return value instanceof Array || isDeniedText(condition, value)
+}
+
+function isDeniedParameter(condition, request) {
+  var values = parametersOf(request)[condition.name]
+  if (values === undefined) return false
+  return Boolean(condition.regex) && request.foreign.includes(condition.name) || matchesText(condition, values[0])
+}
+
+// Proxies and applications disagree about invalid UTF-8, so an expression holds for all that is not
+// ASCII.
+function isDeniedText(condition, text) {
+  return Boolean(condition.regex) && new Data(text).size !== text.length || matchesText(condition, text)
+}
+
+// Reports whether applications read different values of a parameter in the query: Go's
+// mesh.AmbiguousQuery.
+function isAmbiguousQuery(query, name) {
+  if (query.indexOf(';') >= 0 || query.indexOf('#') >= 0) return true
+  var names = query.split('&').map(part => part.split('=')[0])
+  return names.some(n => n.indexOf('%') >= 0 || n.indexOf('+') >= 0) || names.filter(n => n === name).length > 1
 }
 
 // Reports whether all applications interpret the compared parameters of the query alike.
@@ -35,12 +72,18 @@ export function holdsForAll(condition) {
 // Reports whether some applications interpret the path as a different one: it matches Go's
 // mesh.AmbiguousPath.
 export function isAmbiguous(path) {
-  if (path.indexOf('\\') >= 0 || path.indexOf('#') >= 0 || path.indexOf('//') >= 0) return true
+  if (path.indexOf('\\') >= 0 || path.indexOf('#') >= 0 || path.indexOf('//') >= 0 || path.indexOf('/;') >= 0) return true
   if (path.indexOf('/.') >= 0 && path.split('/').some((segment, i) => i > 0 && isDots(segment.split(';')[0]))) return true
   for (var i = path.indexOf('%'); i >= 0; i = path.indexOf('%', i + 1)) {
     if (isAmbiguousEscape(path.substring(i, i + 5).toLowerCase())) return true
   }
   return false
+}
+
+// isUnclear remembers isAmbiguous of a request, which many rules ask for.
+function isUnclear(request) {
+  if (request.unclear === undefined) request.unclear = isAmbiguous(request.path)
+  return request.unclear
 }
 
 function isDots(segment) {
@@ -80,6 +123,7 @@ function parametersOf(request) {
   if (!parameters) {
     parameters = {}
     request.parameters = parameters
+    request.foreign = []
     request.query.split('&').forEach(
       function (part) {
         if (part === '' || part.indexOf(';') >= 0) return
@@ -87,12 +131,24 @@ function parametersOf(request) {
         var name = unescape(i < 0 ? part : part.substring(0, i))
         var value = unescape(i < 0 ? '' : part.substring(i + 1))
         if (name === undefined || value === undefined) return
-        if (parameters[name] instanceof Array) parameters[name].push(value)
-        else parameters[name] = [value]
+        if (parameters[name] instanceof Array) {
+          parameters[name].push(value)
+          return
+        }
+        parameters[name] = [value]
+        if (isForeign(part)) request.foreign.push(name)
       }
     )
   }
   return parameters
+}
+
+// Reports whether a text has or escapes bytes that are not ASCII.
+function isForeign(text) {
+  for (var i = text.indexOf('%'); i >= 0; i = text.indexOf('%', i + 1)) {
+    if ('89abcdefABCDEF'.indexOf(text.charAt(i + 1)) >= 0) return true
+  }
+  return new Data(text).size !== text.length
 }
 
 var hexadecimal = '0123456789abcdefABCDEF'
@@ -114,8 +170,12 @@ function unescape(text) {
       decoded.push(bytes[i])
     }
   }
-  return new Data(decoded).toString()
+  // Invalid UTF-8 is no text.
+  var decodedText = new Data(decoded).toString()
+  return typeof decodedText === 'string' ? decodedText : replacement
 }
+
+var replacement = String.fromCharCode(0xfffd)
 
 // Reports whether the text matches. An empty condition matches nothing.
 function matchesText(condition, text) {

@@ -102,11 +102,12 @@ function silent(connection) {
   log(() => ({
     bytes_received: 0,
     bytes_sent: 0,
-    connection_close_details: 'the client has sent nothing; if its server speaks first, the port needs the appProtocol tcp',
+    connection_close_details: 'the client has waited silently; if its server speaks first, the port needs the appProtocol tcp-server-first',
     downstream_local: hostPort(connection.to.address, connection.to.port),
     downstream_remote: connection.remote,
     duration: Date.now() - connection.begun,
     response_flags: '-',
+    silent: true,
     start_time: timestamp(connection.begun),
     upstream_cluster: destinationAt(connection.to.address, connection.to.port)?.service,
   }))

@@ -14,6 +14,8 @@ var tokenCharacters = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEF
 var authorityCharacters = "-._~!$&'()*+,;=:[]%0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 var unreserved = '-._~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'
 var nul = String.fromCharCode(0)
+var illegalCharacters = ['#', String.fromCharCode(0x7f)]
+for (var code = 0; code <= 0x20; code++) illegalCharacters.push(String.fromCharCode(code))
 var hexadecimal = '0123456789abcdefABCDEF'
 var decimal = '0123456789'
 var letters = '0123456789abcdefghijklmnopqrstuvwxyz'
@@ -21,7 +23,7 @@ var largestLength = 2147483647
 
 // What is known of names of headers, methods and hosts, which are few. Pipy needs about a
 // microsecond for each character that a script looks at.
-var tokens = new Map, spellings = new Map, treatments = new Map, authorities = new Map
+var tokens = new Map, spellings = new Map, treatments = new Map, authorities = new Map, illegal = new Map
 var mostKnown = 4096, longestKnown = 256
 
 // What happens to a header with a name: the request is invalid, or the header is removed or
@@ -207,10 +209,7 @@ function consistsOf(text, characters) {
 // Returns the path normalized as by Envoy: without dot segments, with unnecessary percent
 // encoding decoded and necessary one added. It returns undefined if the path is invalid.
 export function cleanPath(path, mergeSlashes) {
-  if (
-    path.indexOf('\r') >= 0 || path.indexOf('\n') >= 0 || path.indexOf(nul) >= 0 ||
-    path.indexOf(' ') >= 0 || path.indexOf('\t') >= 0 || path.indexOf('#') >= 0
-  ) return undefined
+  if (isIllegal(path)) return undefined
   var end = path.indexOf('?')
   var query = ''
   if (end >= 0) {
@@ -218,6 +217,7 @@ export function cleanPath(path, mergeSlashes) {
     path = path.substring(0, end)
   }
   if (path.indexOf('%') >= 0 || path.indexOf('\\') >= 0 || new Data(path).size !== path.length) {
+    if (path.indexOf(';') >= 0 && hasEscapedDots(path)) return undefined
     path = decodePath(path)
     if (path === undefined) return undefined
   }
@@ -226,6 +226,19 @@ export function cleanPath(path, mergeSlashes) {
     for (var i = path.indexOf('//'); i >= 0; i = path.indexOf('//')) path = path.replaceAll('//', '/')
   }
   return path + query
+}
+
+// Reports whether a path has a character that no URL has: a space, "#" or one that controls.
+function isIllegal(path) {
+  var known = illegal.get(path)
+  return known === undefined ? remember(illegal, path, illegalCharacters.some(c => path.indexOf(c) >= 0)) : known
+}
+
+var escapedDots = ['%2e', '.%2e', '%2e.', '%2e%2e']
+
+// Reports whether parameters follow dots of which one is escaped: proxies disagree about these.
+function hasEscapedDots(path) {
+  return path.toLowerCase().replaceAll('\\', '/').split('/').some(segment => segment.indexOf(';') >= 0 && escapedDots.includes(segment.split(';')[0]))
 }
 
 function decodePath(path) {
@@ -242,13 +255,20 @@ function decodePath(path) {
       var decoded = Number.parseInt(digits, 16)
       if (decoded === 0) return undefined
       var character = String.fromCharCode(decoded)
-      text += decoded < 0x80 && unreserved.indexOf(character) >= 0 ? character : '%' + digits
+      var stays = decoded >= 0x80 || unreserved.indexOf(character) < 0 || isHex(decoded) && beginsEscape(text)
+      text += stays ? '%' + digits : character
       i += 2
     } else {
       text += String.fromCharCode(c)
     }
   }
   return text
+}
+
+// Reports whether a text ends with a percent sign, or one and a digit.
+function beginsEscape(text) {
+  var last = text.length - 1
+  return text.charAt(last) === '%' || text.charAt(last - 1) === '%' && hexadecimal.indexOf(text.charAt(last)) >= 0
 }
 
 function isHex(c) {
@@ -259,6 +279,7 @@ function percent(c) {
   return '%' + hexadecimal.charAt(c >> 4).toUpperCase() + hexadecimal.charAt(c & 15).toUpperCase()
 }
 
+// A segment is one of dots, too, if parameters follow them.
 function removeDotSegments(path) {
   var segments = path.split('/')
   var last = segments.length - 1
@@ -266,9 +287,10 @@ function removeDotSegments(path) {
   segments.forEach(
     function (segment, i) {
       if (i === 0) return
-      if (segment === '..') kept.pop()
-      else if (segment !== '.') kept.push(segment)
-      if (i === last && (segment === '..' || segment === '.')) kept.push('')
+      var dots = segment.split(';')[0]
+      if (dots === '..') kept.pop()
+      else if (dots !== '.') kept.push(segment)
+      if (i === last && (dots === '..' || dots === '.')) kept.push('')
     }
   )
   return '/' + kept.join('/')
@@ -285,5 +307,6 @@ export function requestOf(head) {
     query: end < 0 ? '' : path.substring(end + 1),
     headers: head.headers,
     parameters: undefined,
+    unclear: undefined,
   }
 }

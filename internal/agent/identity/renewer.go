@@ -14,6 +14,7 @@ import (
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
@@ -36,7 +37,7 @@ type renewer struct {
 	retry      kit.Backoff
 	// early rings when another component needs newer files; lastEarly is when that last
 	// brought a request forward.
-	early     kit.Bell
+	early     bell.Bell
 	lastEarly time.Time
 }
 
@@ -53,7 +54,7 @@ type signResult struct {
 func newRenewer(h *holder, signer signer, bundleFile string) *renewer {
 	return &renewer{
 		holder: h, signer: signer, bundleFile: bundleFile,
-		answers: make(chan signResult, 1), early: kit.NewBell(), retry: h.timings.Retry, hint: hint{backoff: h.timings.Hint},
+		answers: make(chan signResult, 1), early: bell.New(), retry: h.timings.Retry, hint: hint{backoff: h.timings.Hint},
 	}
 }
 

@@ -50,10 +50,9 @@ type Timings struct {
 	Stable       time.Duration
 	Hopeless     time.Duration // how long a proxy may keep crashing before the agent reports that it is not alive
 	Admin        time.Duration // timeout of a request to the proxy
-	Reload       time.Duration // timeout of a reload command
+	Reload       time.Duration // timeout of a reload command, and of a new worker process
 	ReloadRetry  Backoff       // of failed reloads
-	Worker       time.Duration // how long a process may take to start a worker before the signal is repeated
-	Workers      int           // how often that signal is sent
+	Worker       time.Duration // how long a process may take to start a worker before the signal is repeated, the first time
 	Report       time.Duration // minimum time between reports about the proxy
 	Repeat       time.Duration // after which a report that still applies is repeated
 	Stop         time.Duration // how long a proxy may take to stop after SIGTERM
@@ -95,7 +94,6 @@ var DefaultTimings = Timings{
 	Reload:       30 * time.Second,
 	ReloadRetry:  Backoff{First: time.Second, Most: 30 * time.Second},
 	Worker:       time.Second,
-	Workers:      8,
 	Report:       5 * time.Second,
 	Repeat:       time.Minute,
 	Stop:         5 * time.Second,

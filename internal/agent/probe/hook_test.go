@@ -53,7 +53,7 @@ func TestHooks(t *testing.T) {
 	for name, tt := range tests {
 		probes = append(probes, agentspec.Probe{
 			Path: "/app-lifecycle/" + strings.ReplaceAll(name, " ", "-"), Kind: agentspec.HTTP, Hook: agentspec.PostStart,
-			Scheme: tt.scheme, Port: tt.port, URL: tt.url, Headers: tt.headers, TimeoutSeconds: 1,
+			Scheme: tt.scheme, Port: tt.port, URL: tt.url, Headers: tt.headers,
 		})
 	}
 	agent := newTestAgent(t, probes...)

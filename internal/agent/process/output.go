@@ -12,7 +12,7 @@ import (
 )
 
 // maxOutput is how many bytes are kept of the end of a program's output.
-const maxOutput = 4 << 10
+const maxOutput = 8 << 10
 
 // output keeps the end of a process's output. Its methods are safe for use by many
 // goroutines.

@@ -276,9 +276,15 @@ func (e *NotStartedError) Unwrap() error { return e.error }
 // runOn runs a command on a host and waits until it ends. The error of a command that fails or
 // times out contains the end of its output.
 func runOn(ctx context.Context, h Host, argv []string, within time.Duration) error {
+	_, err := outputOn(ctx, h, argv, within)
+	return err
+}
+
+// outputOn is like runOn, and returns the end of the command's output.
+func outputOn(ctx context.Context, h Host, argv []string, within time.Duration) (string, error) {
 	child, err := h.Start(argv, true)
 	if err != nil {
-		return &NotStartedError{err}
+		return "", &NotStartedError{err}
 	}
 	how := ""
 	select {
@@ -293,12 +299,13 @@ func runOn(ctx context.Context, h Host, argv []string, within time.Duration) err
 	}
 	child.Kill()
 	_ = child.output.pipe.SetReadDeadline(time.Now().Add(time.Second))
-	switch text := child.output.text(); {
+	text := child.output.text()
+	switch {
 	case how == "":
-		return nil
+		return text, nil
 	case text == "":
-		return fmt.Errorf("%s: %s", argv[0], how)
+		return "", fmt.Errorf("%s: %s", argv[0], how)
 	default:
-		return fmt.Errorf("%s: %s: %s", argv[0], how, text)
+		return text, fmt.Errorf("%s: %s: %s", argv[0], how, text)
 	}
 }

@@ -13,26 +13,29 @@ import (
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
 // Proxy runs the proxy's process: it restarts, reloads and stops the process and checks
 // whether it is ready. Its methods are safe for use by many goroutines.
 type Proxy struct {
-	command  []string
-	readyURL string
-	reloads  *agentspec.Reload
-	children *Children
-	drain    *agentspec.Drain // nil if the proxy is stopped without it
-	timings  kit.Timings
-	log      *slog.Logger
-	metrics  *kit.Metrics
+	command []string
+	// printVersion is a command that prints the program's version; nil if none is known.
+	printVersion []string
+	readyURL     string
+	reloads      *agentspec.Reload
+	children     *Children
+	drain        *agentspec.Drain // nil if the proxy is stopped without it
+	timings      kit.Timings
+	log          *slog.Logger
+	metrics      *kit.Metrics
 
 	quit     chan struct{} // closed when the proxy must not be started again
 	quitOnce sync.Once
 	ended    chan struct{} // closed when run has returned
-	due      kit.Bell      // rings when the proxy should reload
-	replaced kit.Bell      // rings when a successor has become the process
+	due      bell.Bell     // rings when the proxy should reload
+	replaced bell.Bell     // rings when a successor has become the process
 	reporter *reporter     // notified of crashes and of a stable process
 
 	starting  sync.Mutex // held while a process starts
@@ -40,6 +43,7 @@ type Proxy struct {
 
 	mu       sync.Mutex
 	host     Host // where the process runs, and the next one is started
+	version  string
 	child    *Child
 	since    time.Time
 	ready    *Child    // the process that was found ready
@@ -51,9 +55,9 @@ type Proxy struct {
 func NewProxy(spec *agentspec.Spec, children *Children, report func(context.Context, *identityv1.ReportRequest) error, timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *Proxy {
 	return &Proxy{
 		reporter: newReporter(report, timings, log), drain: spec.Drain,
-		command: spec.Command, readyURL: spec.ReadyURL, reloads: spec.Reload,
+		command: spec.Command, printVersion: spec.Version, readyURL: spec.ReadyURL, reloads: spec.Reload,
 		children: children, host: children, timings: timings, log: log, metrics: metrics,
-		quit: make(chan struct{}), ended: make(chan struct{}), due: kit.NewBell(), replaced: kit.NewBell(),
+		quit: make(chan struct{}), ended: make(chan struct{}), due: bell.New(), replaced: bell.New(),
 	}
 }
 
@@ -96,6 +100,7 @@ func (p *Proxy) Run(exited func(*Child)) {
 		}
 		pause := restart.Next()
 		if p.returnHome() {
+			go p.FindVersion()
 			pause = 0
 		}
 		p.crashed(started)

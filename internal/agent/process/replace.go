@@ -29,6 +29,7 @@ func (p *Proxy) Replace(on Host, next func(old *Child) (*Child, error)) (*Former
 	p.child, p.host, p.since, p.ready, p.former = successor, on, began, successor, f
 	p.mu.Unlock()
 	p.replaced.Ring()
+	go p.FindVersion()
 	return f, nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 )
 
 // hopelessStarts is the number of consecutive starts without a stable proxy that causes a
@@ -21,7 +22,7 @@ type reporter struct {
 	send    func(context.Context, *identityv1.ReportRequest) error
 	timings kit.Timings
 	log     *slog.Logger
-	wake    kit.Bell // rings when there is something to report
+	wake    bell.Bell // rings when there is something to report
 
 	mu sync.Mutex
 	// starts counts the starts since the proxy was last stable.
@@ -31,7 +32,7 @@ type reporter struct {
 }
 
 func newReporter(send func(context.Context, *identityv1.ReportRequest) error, timings kit.Timings, log *slog.Logger) *reporter {
-	return &reporter{send: send, timings: timings, log: log, wake: kit.NewBell()}
+	return &reporter{send: send, timings: timings, log: log, wake: bell.New()}
 }
 
 // ended records that the proxy exited unexpectedly or, if started is false, that it could

@@ -14,15 +14,18 @@ const acceptDelay = 100 * time.Millisecond
 
 // replaceWorkers sends the signal until the process has a new worker, and waits until the
 // former ones accept no more connections. Until then new connections may still get the former
-// rules.
+// rules. The signal may be lost while the process executes its program again. On a busy machine the
+// process needs many seconds for that; if it was given up too early, its former files would come
+// back after the new ones were in use.
 func replaceWorkers(child *Child, signal string, timings kit.Timings) error {
 	before := child.Host.Below(child)
 	isNew := func(pid int) bool { return !slices.Contains(before, pid) }
-	for range timings.Workers {
+	end := time.Now().Add(timings.Reload)
+	for pause := timings.Worker; time.Now().Before(end); pause *= 2 {
 		if err := child.Signal(SignalNumber(signal)); err != nil {
 			return fmt.Errorf("sending %s: %w", signal, err)
 		}
-		for until := time.Now().Add(timings.Worker); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		for again := time.Now().Add(pause); time.Now().Before(again) && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 			if kit.IsClosed(child.Ended) {
 				return fmt.Errorf("the proxy exited after %s: %s", signal, child.How())
 			}
@@ -32,7 +35,7 @@ func replaceWorkers(child *Child, signal string, timings kit.Timings) error {
 			}
 		}
 	}
-	return fmt.Errorf("the proxy started no new worker after %s", signal)
+	return fmt.Errorf("the proxy started no new worker %v after %s", timings.Reload, signal)
 }
 
 // awaitFormerWorkers waits until no listening socket is left in the workers.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -38,7 +39,7 @@ type exporter struct {
 	metrics    *kit.Metrics
 	closed     <-chan struct{} // closed when nothing more is read
 	ended      chan struct{}   // closed when run has returned
-	some, many kit.Bell        // ring when a span waits, and when enough for a request do
+	some, many bell.Bell       // ring when a span waits, and when enough for a request do
 
 	mu         sync.Mutex
 	waiting    []*finishedSpan
@@ -50,7 +51,7 @@ func newExporter(spec *agentspec.Spec, closed <-chan struct{}, timings kit.Timin
 	return &exporter{
 		collector: filepath.Join(spec.Mirror.Dir, spec.Spans.Collector),
 		timings:   timings, log: log, metrics: metrics,
-		closed: closed, ended: make(chan struct{}), some: kit.NewBell(), many: kit.NewBell(),
+		closed: closed, ended: make(chan struct{}), some: bell.New(), many: bell.New(),
 	}
 }
 

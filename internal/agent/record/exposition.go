@@ -9,15 +9,11 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/limit"
@@ -93,17 +89,6 @@ func (x *exposition) copyOwn(ctx context.Context, to io.Writer) error {
 	}
 	_, err = io.Copy(to, answer.Body)
 	return err
-}
-
-// listenBeside listens on an address although a proxy with the configuration of an older
-// controller may listen there, too.
-func listenBeside(address string) (net.Listener, error) {
-	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
-		var err error
-		controlErr := conn.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
-		return cmp.Or(err, controlErr)
-	}}
-	return config.Listen(context.Background(), "tcp", address)
 }
 
 // write writes the metrics in the text format of Prometheus.

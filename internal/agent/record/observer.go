@@ -32,7 +32,7 @@ func New(spec *agentspec.Spec, workload Workload, address string, timings kit.Ti
 		o.exporter = newExporter(spec, lines.closed, timings, log, metrics)
 	}
 	if spec.Records != nil {
-		if o.listener, err = listenBeside(address); err != nil {
+		if o.listener, err = net.Listen("tcp", address); err != nil {
 			return nil, err
 		}
 		o.counter = newCounter(workload, spec.Records, metrics)

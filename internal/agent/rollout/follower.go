@@ -12,6 +12,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/agent/identity"
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/agent/process"
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
@@ -33,7 +34,7 @@ type Follower struct {
 
 	ready     chan struct{} // closed once there is a version for the proxy
 	readyOnce sync.Once
-	renewed   kit.Bell   // rings when the identity files have changed
+	renewed   bell.Bell  // rings when the identity files have changed
 	exits     chan event // exits of the proxy's processes
 
 	rollout rollout
@@ -55,11 +56,12 @@ func New(spec *agentspec.Mirror, controller string, identity *identity.Source, p
 		log.Warn("the files of an earlier start are invalid; waiting for the repository", "reason", why.Error())
 	}
 	repository, client := newRepository(spec.URL, controller, identity, timings.Wait)
+	client.Proxy = proxy.Version
 	live := newLive(spec.Live)
 	return &Follower{
 		spec: spec, folder: folder, poller: newPoller(client, identity.RenewEarly, timings, log, metrics), live: live, identity: identity,
 		proxy: proxy, log: log, metrics: metrics, closeIdle: repository.transport.CloseIdleConnections,
-		ready: make(chan struct{}), renewed: kit.NewBell(), exits: make(chan event),
+		ready: make(chan struct{}), renewed: bell.New(), exits: make(chan event),
 		rollout: rollout{live: live.prefix, timings: timings, backoff: timings.Quarantine},
 	}, nil
 }

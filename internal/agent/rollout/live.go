@@ -9,6 +9,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/agent/kit"
 	"github.com/outrigger-mesh/outrigger/internal/agent/socket"
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
@@ -33,7 +34,7 @@ type live struct {
 	prefix livePrefix
 	feed   mirror.Feed
 	polls  chan struct{}
-	wake   kit.Bell // rings when takeVerdict has a result
+	wake   bell.Bell // rings when takeVerdict has a result
 
 	mu sync.Mutex
 	// from is the version whose live files are served; files is what is served.
@@ -48,7 +49,7 @@ type live struct {
 }
 
 func newLive(prefix string) *live {
-	l := &live{prefix: livePrefix(prefix), polls: make(chan struct{}, maxPolls), wake: kit.NewBell()}
+	l := &live{prefix: livePrefix(prefix), polls: make(chan struct{}, maxPolls), wake: bell.New()}
 	l.feed.Acked = func(version string) { l.record(version, nil) }
 	l.feed.Rejected = func(status mirror.Status) { l.record(status.Version, &status) }
 	l.feed.Sent = func(_ string, _, bytes int) {

@@ -174,7 +174,7 @@ func (s *stage) testInstall(t *testing.T) {
 			t.Errorf("the dry run does not say %q:\n%s", want, stdout)
 		}
 	}
-	if !strings.Contains(stderr, "10 created") {
+	if !strings.Contains(stderr, "12 created") {
 		t.Errorf("the dry run does not mention the CRDs:\n%s", stderr)
 	}
 	if _, err := s.kube.CoreV1().Namespaces().Get(t.Context(), "osm-system", metav1.GetOptions{}); err == nil {
@@ -204,19 +204,7 @@ func (s *stage) testInstall(t *testing.T) {
 
 func (s *stage) testUpgrade(t *testing.T) {
 	defer s.play(t)()
-	// Releases up to 0.1.0 had a Secret that Helm would keep.
-	const retired = "outrigger-repository-ca"
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: retired, Annotations: map[string]string{"helm.sh/resource-policy": "keep"}}}
-	if _, err := s.kube.CoreV1().Secrets("osm-system").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	stdout, _ := s.must(t, "upgrade", "--dry-run", "--set", "osm.sidecarClass=haproxy")
-	if want := "Secret osm-system/" + retired + ": removed"; !strings.Contains(stdout, want) {
-		t.Errorf("the dry run does not say %q:\n%s", want, stdout)
-	}
-	if _, err := s.kube.CoreV1().Secrets("osm-system").Get(t.Context(), retired, metav1.GetOptions{}); err != nil {
-		t.Errorf("after a dry run: %v", err)
-	}
 	if want := `spec.sidecar.sidecarClass: "envoy" -> "haproxy"`; !strings.Contains(stdout, want) {
 		t.Errorf("the dry run does not say %q:\n%s", want, stdout)
 	}
@@ -224,9 +212,6 @@ func (s *stage) testUpgrade(t *testing.T) {
 		t.Fatalf("the dry run has changed the class to %v", got)
 	}
 	s.must(t, "upgrade", "--set", "osm.sidecarClass=haproxy")
-	if _, err := s.kube.CoreV1().Secrets("osm-system").Get(t.Context(), retired, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("Secret %s after the upgrade: %v", retired, err)
-	}
 	if got := s.meshConfig(t, "spec", "sidecar", "sidecarClass"); got != "haproxy" {
 		t.Errorf("the class is %v after the upgrade", got)
 	}
@@ -409,7 +394,7 @@ func (s *stage) testUninstall(t *testing.T) {
 
 	// Without --purge the user's policies and the CA stay, and a new installation uses them.
 	stdout, _ = s.must(t, "uninstall", "--yes")
-	for _, want := range []string{"10 CRDs, and all objects", "Secret osm-system/outrigger-ca-bundle", "MeshConfig osm-system/osm-mesh-config"} {
+	for _, want := range []string{"12 CRDs, and all objects", "Secret osm-system/outrigger-ca-bundle", "MeshConfig osm-system/osm-mesh-config"} {
 		if _, kept, _ := strings.Cut(stdout, "Kept:"); !strings.Contains(kept, want) {
 			t.Errorf("'uninstall' does not say that it keeps %q:\n%s", want, stdout)
 		}

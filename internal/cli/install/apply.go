@@ -292,7 +292,6 @@ func (a *application) apply(ctx context.Context) (*release.Release, error) {
 	if a.wait {
 		a.say("everything is ready")
 	}
-	a.removeRetired(ctx)
 	return done, nil
 }
 

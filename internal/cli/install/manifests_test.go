@@ -196,7 +196,7 @@ func TestManifestsFails(t *testing.T) {
 		{[]string{"-f", "no-such-file"}, "no-such-file", false},
 		{[]string{"-f", "-"}, "values in -", false},
 		{[]string{"--revision", "A"}, "/revision", false},
-		{[]string{"--set", "injector.certificate.mode=csr"}, "injector.certificate.csr.signerName", false},
+		{[]string{"--set", "injector.certificate.mode=secret"}, "injector.certificate.secretName", false},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			stdout, _, err := run(t, "no: [yaml", test.args...)
@@ -223,7 +223,6 @@ func TestManifestsRunsCommands(t *testing.T) {
 		"{injector: {enabled: false}}",
 		"{injector: {patchCABundle: false, mountConfig: true, certificate: {mode: secret, secretName: a}}}",
 		"{injector: {certificate: {mode: files, volume: " + volume + "}}}",
-		"{injector: {certificate: {mode: csr, volume: " + volume + ", csr: {signerName: example.com/a, approve: true}}}}",
 	} {
 		t.Run(values, func(t *testing.T) {
 			commands := 0

@@ -59,14 +59,6 @@ func (a *application) preview(ctx context.Context, stdout io.Writer) error {
 		count["removed"]++
 		terminal.Fprintf(stdout, "%s: removed\n", title(obj))
 	}
-	retired, err := a.retired(ctx)
-	if err != nil {
-		failed = append(failed, err)
-	}
-	if retired != nil {
-		count["removed"]++
-		terminal.Fprintf(stdout, "%s: removed\n", title(retired))
-	}
 	a.say("dry run: %d objects would be created, %d changed, %d removed, and %d stay unchanged; nothing was changed",
 		count["created"], count["changed"], count["removed"], count["unchanged"])
 	return errors.Join(failed...)

@@ -25,6 +25,20 @@ import (
 // RootLife is the lifetime of roots that Outrigger creates: ten years, as in OSM.
 const RootLife = 87600 * time.Hour
 
+// DefaultLife is the lifetime of certificates for which none is configured.
+const DefaultLife = 24 * time.Hour
+
+// Life returns the lifetime of certificates that a function returns. DefaultLife replaces results
+// of 0 or less, and a nil function means DefaultLife.
+func Life(configured func() time.Duration) time.Duration {
+	if configured != nil {
+		if life := configured(); life > 0 {
+			return life
+		}
+	}
+	return DefaultLife
+}
+
 // minRSA is the minimum key size, in bits, that current TLS stacks accept.
 const minRSA = 2048
 

@@ -20,10 +20,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// CertManagerGroup is the API group of cert-manager and its own issuers.
-const CertManagerGroup = "cert-manager.io"
+// certManagerGroup is the API group of cert-manager and its own issuers.
+const certManagerGroup = "cert-manager.io"
 
-var certificateRequests = schema.GroupVersionResource{Group: CertManagerGroup, Version: "v1", Resource: "certificaterequests"}
+var certificateRequests = schema.GroupVersionResource{Group: certManagerGroup, Version: "v1", Resource: "certificaterequests"}
 
 // CertManagerOptions configure a CertManager.
 type CertManagerOptions struct {
@@ -32,7 +32,7 @@ type CertManagerOptions struct {
 	// Namespace is the namespace of the requests, and of the issuer if its kind is Issuer.
 	Namespace string
 	// IssuerName is the issuer's name. IssuerKind is Issuer, ClusterIssuer or a kind in
-	// IssuerGroup; empty means Issuer. An empty IssuerGroup means CertManagerGroup.
+	// IssuerGroup; empty means Issuer. An empty IssuerGroup means cert-manager.io.
 	IssuerName, IssuerKind, IssuerGroup string
 	// Log logs requests that could not be deleted; nil means slog.Default().
 	Log *slog.Logger
@@ -52,13 +52,13 @@ var _ Issuer = (*CertManager)(nil)
 // NewCertManager returns the issuer. It sends no requests.
 func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 	o.IssuerKind = cmp.Or(o.IssuerKind, "Issuer")
-	o.IssuerGroup = cmp.Or(o.IssuerGroup, CertManagerGroup)
+	o.IssuerGroup = cmp.Or(o.IssuerGroup, certManagerGroup)
 	if o.Client == nil || o.Namespace == "" || o.IssuerName == "" {
 		return nil, fmt.Errorf("cert-manager: a client, a namespace and an issuer's name are needed, not %q and %q", o.Namespace, o.IssuerName)
 	}
 	o.Log = cmp.Or(o.Log, slog.Default())
 	name := fmt.Sprintf("cert-manager %s %s", o.IssuerKind, o.IssuerName)
-	if o.IssuerGroup != CertManagerGroup {
+	if o.IssuerGroup != certManagerGroup {
 		name = fmt.Sprintf("cert-manager %s.%s %s", o.IssuerKind, o.IssuerGroup, o.IssuerName)
 	}
 	c := &CertManager{options: o}

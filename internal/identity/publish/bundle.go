@@ -34,10 +34,10 @@ import (
 )
 
 const (
-	// BundleName is the name of the ConfigMap with the trust bundle, BundleKey its only key,
+	// bundleName is the name of the ConfigMap with the trust bundle, bundleKey its only key,
 	// and BundleFile the corresponding file in the CA's folder.
-	BundleName = "outrigger-ca"
-	BundleKey  = "ca.crt"
+	bundleName = "outrigger-ca"
+	bundleKey  = "ca.crt"
 	BundleFile = "bundle.crt"
 
 	// managedByLabel is the label of the ConfigMaps; managedBy is its value.
@@ -63,7 +63,7 @@ func AddBundle(mgr manager.Manager, roots certificate.Manager, meshName string, 
 	b := &bundles{
 		namespaces: mgr.GetClient(), client: set, roots: roots, meshName: meshName, log: log,
 		informer: coreinformers.NewFilteredConfigMapInformer(set, metav1.NamespaceAll, 0, cache.Indexers{}, func(options *metav1.ListOptions) {
-			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, BundleName).String()
+			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, bundleName).String()
 		}),
 	}
 	err = builder.ControllerManagedBy(mgr).
@@ -94,7 +94,7 @@ type bundles struct {
 // start watches the ConfigMaps and the trust bundle until ctx ends.
 func (b *bundles) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	changed := b.roots.TrustBundleChanged(ctx.Done())
-	_ = b.informer.SetWatchErrorHandlerWithContext(store.WatchErrors(b.log.With("configMap", BundleName))) // It only fails once the informer runs.
+	_ = b.informer.SetWatchErrorHandlerWithContext(store.WatchErrors(b.log.With("configMap", bundleName))) // It only fails once the informer runs.
 	_ = b.informer.SetTransform(func(obj any) (any, error) {
 		if found, ok := obj.(*corev1.ConfigMap); ok {
 			found.ManagedFields = nil
@@ -169,7 +169,7 @@ func (b *bundles) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 // isCurrent reports whether a ConfigMap equals the desired one, ignoring annotations and
 // further labels.
 func (b *bundles) isCurrent(found *corev1.ConfigMap, wanted string) bool {
-	return len(found.Data) == 1 && found.Data[BundleKey] == wanted && len(found.BinaryData) == 0 && !isImmutable(found) &&
+	return len(found.Data) == 1 && found.Data[bundleKey] == wanted && len(found.BinaryData) == 0 && !isImmutable(found) &&
 		found.Labels[managedByLabel] == managedBy && found.Labels[metadata.MonitoredBy] == b.meshName &&
 		len(found.Finalizers)+len(found.OwnerReferences) == 0
 }
@@ -184,7 +184,7 @@ func (b *bundles) update(ctx context.Context, found *corev1.ConfigMap, wanted st
 	// Either would let others control its deletion.
 	updated.Finalizers, updated.OwnerReferences = nil, nil
 	if !isImmutable(found) {
-		updated.Data, updated.BinaryData = map[string]string{BundleKey: wanted}, nil
+		updated.Data, updated.BinaryData = map[string]string{bundleKey: wanted}, nil
 	}
 	updated, err := b.client.CoreV1().ConfigMaps(found.Namespace).Update(ctx, updated, metav1.UpdateOptions{})
 	if err == nil && isImmutable(updated) {
@@ -198,24 +198,24 @@ func isImmutable(found *corev1.ConfigMap) bool { return found.Immutable != nil &
 func (b *bundles) configMap(namespace, bundle string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: BundleName,
+			Namespace: namespace, Name: bundleName,
 			Labels: map[string]string{managedByLabel: managedBy, metadata.MonitoredBy: b.meshName},
 		},
-		Data: map[string]string{BundleKey: bundle},
+		Data: map[string]string{bundleKey: bundle},
 	}
 }
 
 // find returns the ConfigMap of a namespace, or nil.
 func (b *bundles) find(ctx context.Context, namespace string) (*corev1.ConfigMap, error) {
 	if b.informer.HasSynced() {
-		obj, ok, err := b.informer.GetStore().GetByKey(namespace + "/" + BundleName)
+		obj, ok, err := b.informer.GetStore().GetByKey(namespace + "/" + bundleName)
 		found, is := obj.(*corev1.ConfigMap)
 		if err == nil && ok && is {
 			return found, nil
 		}
 		return nil, err
 	}
-	found, err := b.client.CoreV1().ConfigMaps(namespace).Get(ctx, BundleName, metav1.GetOptions{})
+	found, err := b.client.CoreV1().ConfigMaps(namespace).Get(ctx, bundleName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -243,7 +243,7 @@ func (b *bundles) wrap(doing, namespace string, err error) error {
 	if err == nil || b.informer.HasSynced() && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)) {
 		return nil
 	}
-	return fmt.Errorf("%s ConfigMap %s/%s: %w", doing, namespace, BundleName, err)
+	return fmt.Errorf("%s ConfigMap %s/%s: %w", doing, namespace, bundleName, err)
 }
 
 // PublishFile maintains the trust bundle in the file bundle.crt of a folder until ctx ends.

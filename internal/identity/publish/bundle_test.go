@@ -53,7 +53,7 @@ func TestBundleIsNotTakenOver(t *testing.T) {
 			}
 			get := func() *corev1.ConfigMap {
 				t.Helper()
-				found, err := set.CoreV1().ConfigMaps("shop").Get(t.Context(), BundleName, metav1.GetOptions{})
+				found, err := set.CoreV1().ConfigMaps("shop").Get(t.Context(), bundleName, metav1.GetOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -62,7 +62,7 @@ func TestBundleIsNotTakenOver(t *testing.T) {
 			look()
 			want := get()
 			taken := want.DeepCopy()
-			taken.Data = map[string]string{BundleKey: "good evil"}
+			taken.Data = map[string]string{bundleKey: "good evil"}
 			attack(taken)
 			if _, err := set.CoreV1().ConfigMaps("shop").Update(t.Context(), taken, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)

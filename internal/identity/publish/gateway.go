@@ -30,7 +30,6 @@ import (
 )
 
 const (
-	defaultGatewayLife = 24 * time.Hour
 	// minGatewayLife is the minimum lifetime; with less, a gateway would reload constantly.
 	minGatewayLife = 10 * time.Second
 
@@ -149,7 +148,7 @@ func newGatewayCert(spec *v1alpha2.IngressGatewayCertSpec) (*gatewayCert, error)
 	if w.life, err = spec.ValidityDuration.Parse(); err != nil {
 		return nil, fmt.Errorf("validityDuration: %w", err)
 	}
-	if w.life = cmp.Or(w.life, defaultGatewayLife); w.life < minGatewayLife {
+	if w.life = cmp.Or(w.life, issuer.DefaultLife); w.life < minGatewayLife {
 		return nil, fmt.Errorf("validityDuration: %s is shorter than %s", w.life, minGatewayLife)
 	}
 	for i, name := range spec.SubjectAltNames {
@@ -217,8 +216,8 @@ func (g *gateway) ensure(ctx context.Context, want *gatewayCert) (time.Time, err
 	if !ours || leaf == nil || !want.fits(leaf) || !now.Before(want.renewal(leaf)) {
 		return g.issue(ctx, want, trust.Signing, secret, bundle)
 	}
-	if !bytes.Equal(secret.Data[BundleKey], bundle) {
-		data := map[string][]byte{corev1.TLSCertKey: secret.Data[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: secret.Data[corev1.TLSPrivateKeyKey], BundleKey: bundle}
+	if !bytes.Equal(secret.Data[bundleKey], bundle) {
+		data := map[string][]byte{corev1.TLSCertKey: secret.Data[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: secret.Data[corev1.TLSPrivateKeyKey], bundleKey: bundle}
 		if err := g.secrets.put(ctx, want.ref, secret, data); err != nil {
 			return time.Time{}, err
 		}
@@ -240,7 +239,7 @@ func (g *gateway) issue(ctx context.Context, want *gatewayCert, signing issuer.I
 	if err != nil {
 		return time.Time{}, err
 	}
-	data := map[string][]byte{corev1.TLSCertKey: pki.Encode(chain...), corev1.TLSPrivateKeyKey: text, BundleKey: bundle}
+	data := map[string][]byte{corev1.TLSCertKey: pki.Encode(chain...), corev1.TLSPrivateKeyKey: text, bundleKey: bundle}
 	if err := g.secrets.put(ctx, want.ref, old, data); err != nil {
 		return time.Time{}, err
 	}

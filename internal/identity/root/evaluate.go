@@ -27,7 +27,7 @@ func (r *Roots) evaluate(ctx context.Context, running *sync.WaitGroup) (time.Dur
 		return retryInterval, err
 	}
 	want := desiredOf(roots, before)
-	after, wake := before.advance(want, now, r.life(), r.opts.Propagation)
+	after, wake := before.advance(want, now, issuer.Life(r.opts.Life), r.opts.Propagation)
 	if after.Signer.ID == "" {
 		r.updateReport(roots, after, now)
 		return retryInterval, fmt.Errorf("no CA can sign: %s", firstProblem(roots))

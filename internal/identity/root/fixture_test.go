@@ -22,7 +22,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 )
 
-const patience = 20 * time.Second
+// patience is longer than the 30 seconds after which the roots of external issuers are read again.
+const patience = 45 * time.Second
 
 // eventually waits until a condition returns "". Otherwise it returns what is missing.
 func eventually(t *testing.T, missing func() string) {

@@ -16,14 +16,14 @@ import (
 
 // Types of a MeshRootCertificate's conditions, in addition to those of package source.
 const (
-	// ConditionSigning is True while it signs.
-	ConditionSigning = "Signing"
-	// ConditionTrusted is True while all proxies should trust it, Unknown while some may not
+	// conditionSigning is True while it signs.
+	conditionSigning = "Signing"
+	// conditionTrusted is True while all proxies should trust it, Unknown while some may not
 	// have received it yet, and False while it is not trusted.
-	ConditionTrusted = "Trusted"
-	// ConditionNeeded is True while certificates that it signed may be valid, so that it
+	conditionTrusted = "Trusted"
+	// conditionNeeded is True while certificates that it signed may be valid, so that it
 	// must not be deleted.
-	ConditionNeeded = "Needed"
+	conditionNeeded = "Needed"
 )
 
 // Report is the state of all roots.
@@ -133,33 +133,33 @@ func (r *Roots) verdict(found *rootSource, problems []mesh.Problem, s state, now
 	switch {
 	case signs:
 		v.State = "active"
-		set(ConditionSigning, metav1.ConditionTrue, "Signing", "it signs new certificates")
+		set(conditionSigning, metav1.ConditionTrue, "Signing", "it signs new certificates")
 	case found.candidate == nil:
 		v.State = "error"
-		set(ConditionSigning, metav1.ConditionFalse, ReasonUnusable, "it cannot be used; see the condition "+source.ConditionAccepted)
+		set(conditionSigning, metav1.ConditionFalse, reasonUnusable, "it cannot be used; see the condition "+source.ConditionAccepted)
 	case !found.active:
-		set(ConditionSigning, metav1.ConditionFalse, "Passive", "its intent is passive, so it is only trusted")
+		set(conditionSigning, metav1.ConditionFalse, "Passive", "its intent is passive, so it is only trusted")
 	case slices.ContainsFunc(problems, func(p mesh.Problem) bool { return p.Reason == source.ReasonConflict }):
-		set(ConditionSigning, metav1.ConditionFalse, "OlderSigns", "an older one is also active")
+		set(conditionSigning, metav1.ConditionFalse, "OlderSigns", "an older one is also active")
 	default:
-		set(ConditionSigning, metav1.ConditionFalse, "Distributing", "until "+formatTime(since.Add(r.opts.Propagation))+" "+s.Signer.Source+" continues to sign, so that every proxy trusts this one first")
+		set(conditionSigning, metav1.ConditionFalse, "Distributing", "until "+formatTime(since.Add(r.opts.Propagation))+" "+s.Signer.Source+" continues to sign, so that every proxy trusts this one first")
 	}
 	distributed := since.Add(r.opts.Propagation)
 	switch {
 	case trusts == 0:
-		set(ConditionTrusted, metav1.ConditionFalse, "NotTrusted", "it is not in the trust bundle")
+		set(conditionTrusted, metav1.ConditionFalse, "NotTrusted", "it is not in the trust bundle")
 	case now.Before(distributed):
-		set(ConditionTrusted, metav1.ConditionUnknown, "Distributing", "it is in the trust bundle, which every proxy receives by "+formatTime(distributed))
+		set(conditionTrusted, metav1.ConditionUnknown, "Distributing", "it is in the trust bundle, which every proxy receives by "+formatTime(distributed))
 	default:
-		set(ConditionTrusted, metav1.ConditionTrue, "Trusted", "it has been in the trust bundle since "+formatTime(since))
+		set(conditionTrusted, metav1.ConditionTrue, "Trusted", "it has been in the trust bundle since "+formatTime(since))
 	}
 	switch {
 	case signs:
-		set(ConditionNeeded, metav1.ConditionTrue, "Signing", "it signs")
+		set(conditionNeeded, metav1.ConditionTrue, "Signing", "it signs")
 	case needed.After(now):
-		set(ConditionNeeded, metav1.ConditionTrue, "CertificatesAlive", "certificates that it signed may be valid until "+formatTime(needed))
+		set(conditionNeeded, metav1.ConditionTrue, "CertificatesAlive", "certificates that it signed may be valid until "+formatTime(needed))
 	default:
-		set(ConditionNeeded, metav1.ConditionFalse, "NoCertificates", "no certificate that it signed is valid")
+		set(conditionNeeded, metav1.ConditionFalse, "NoCertificates", "no certificate that it signed is valid")
 	}
 	return v
 }

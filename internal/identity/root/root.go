@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/bell"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 	"github.com/outrigger-mesh/outrigger/internal/metric"
@@ -40,7 +41,6 @@ const (
 	// may take to update a mounted ConfigMap, plus a margin.
 	DefaultPropagation = 3 * time.Minute
 
-	defaultLife = 24 * time.Hour
 	// pollInterval is how often everything is evaluated without a change, because the roots
 	// of an external issuer may change unnoticed; retryInterval applies after a failure and
 	// conflictDelay after another replica has changed the state.
@@ -104,7 +104,7 @@ type Options struct {
 // goroutines.
 type Roots struct {
 	opts    Options
-	changed chan struct{}
+	changed bell.Bell
 	ready   chan struct{}
 	ended   chan struct{}
 
@@ -136,7 +136,7 @@ func New(opts Options) (*Roots, error) {
 	opts.Propagation = cmp.Or(opts.Propagation, DefaultPropagation)
 	r := &Roots{
 		opts:    opts,
-		changed: make(chan struct{}, 1),
+		changed: bell.New(),
 		ready:   make(chan struct{}),
 		ended:   make(chan struct{}),
 		watches: make(map[string]context.CancelFunc),
@@ -205,23 +205,9 @@ func (r *Roots) Run(ctx context.Context) {
 	}
 }
 
-func (r *Roots) life() time.Duration {
-	if r.opts.Life != nil {
-		if life := r.opts.Life(); life > 0 {
-			return life
-		}
-	}
-	return defaultLife
-}
-
 // Trigger starts another evaluation soon, such as after a change of the certificates'
 // lifetime.
-func (r *Roots) Trigger() {
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
-}
+func (r *Roots) Trigger() { r.changed.Ring() }
 
 // Refresh starts another evaluation and waits until the result is published. The error is
 // that of the evaluation or of ctx.

@@ -24,13 +24,13 @@ import (
 
 // Reasons of Problems, in addition to those of package source.
 const (
-	// ReasonUnusable means that a CA cannot be used: its certificate is unreadable, expired
+	// reasonUnusable means that a CA cannot be used: its certificate is unreadable, expired
 	// or may not sign, or its key does not match. The CA in use before stays in use.
-	ReasonUnusable = "Unusable"
+	reasonUnusable = "Unusable"
 	// ReasonUnavailable means that a CA or a Secret could not be reached. It is retried.
 	ReasonUnavailable = "Unavailable"
-	// ReasonExpiring means that a signing root expires soon.
-	ReasonExpiring = "Expiring"
+	// reasonExpiring means that a signing root expires soon.
+	reasonExpiring = "Expiring"
 )
 
 // expiryWarning is how long before its expiry a signing root is reported as a Problem.
@@ -207,7 +207,7 @@ func (r *Roots) resolveExternal(ctx context.Context, found *rootSource, field st
 	id := providerID(provider)
 	made, key, err := r.issuerFor(id, token, provider)
 	if err != nil {
-		found.fail(ReasonUnusable, field, "%s", err)
+		found.fail(reasonUnusable, field, "%s", err)
 		return
 	}
 	roots, err := made.Roots(ctx)
@@ -222,7 +222,7 @@ func (r *Roots) resolveExternal(ctx context.Context, found *rootSource, field st
 		err = errors.New("all of them are expired")
 	}
 	if err != nil {
-		found.fail(ReasonUnusable, field, "its roots cannot be used: %s", err)
+		found.fail(reasonUnusable, field, "its roots cannot be used: %s", err)
 		return
 	}
 	found.candidate = &candidate{
@@ -276,7 +276,7 @@ func (r *Roots) resolveOwnCA(ctx context.Context, found *rootSource, name, field
 		key = secret.Data[keyLegacyKey]
 	}
 	if found.candidate, err = ownCandidate(found.source, secret.Data[keyCert], key); err != nil {
-		found.fail(ReasonUnusable, field, "%s: %s", r.opts.Secrets.Describe(name), err)
+		found.fail(reasonUnusable, field, "%s: %s", r.opts.Secrets.Describe(name), err)
 	}
 }
 
@@ -320,10 +320,16 @@ func ownCandidate(source string, cert, key []byte) (*candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(cert)
+	chain, err := pki.ParseBundle(cert)
+	if err != nil {
+		return nil, err
+	}
+	// The same certificates in another order, with comments or other line endings are the same CA.
+	text := chain.Encode()
+	sum := sha256.Sum256(text)
 	return &candidate{
 		signer: signer{
-			Source: source, ID: hex.EncodeToString(sum[:]), Certificate: string(cert), Key: string(key), Roots: fingerprints(roots),
+			Source: source, ID: hex.EncodeToString(sum[:]), Certificate: string(text), Key: string(key), Roots: fingerprints(roots),
 		},
 		issuer: ca, roots: roots,
 	}, nil
@@ -336,7 +342,7 @@ func (r *rootSource) warnExpiry(now time.Time) {
 	}
 	for _, c := range r.candidate.roots {
 		if left := c.NotAfter.Sub(now); left < expiryWarning {
-			r.fail(ReasonExpiring, "", "the root %q expires at %s, and no certificate is valid for longer; replace it before then, see docs/identity.md",
+			r.fail(reasonExpiring, "", "the root %q expires at %s, and no certificate is valid for longer; replace it before then, see docs/identity.md",
 				c.Subject, c.NotAfter.UTC().Format(time.RFC3339))
 		}
 	}

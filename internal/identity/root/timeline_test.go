@@ -140,7 +140,7 @@ func inTestMesh(t *testing.T, test func(w *testMesh)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &testMesh{t: t, objects: &objects{}, token: "sesame", elsewhere: map[string]*remote{}}
 		w.store, w.dir = dirStore(t)
-		w.store.Poll = 5 * time.Second // Fake time makes it fast.
+		w.store.Poll = 20 * time.Second // Fake time makes it fast.
 		w.put("outrigger-ca-bundle", "one")
 		w.opts = root.Options{
 			Secrets: w.store, Objects: w.objects, Propagation: root.DefaultPropagation,
@@ -233,6 +233,47 @@ func TestReplacedBack(t *testing.T) {
 		put(t, w.dir, "outrigger-ca-bundle", map[string][]byte{"ca.crt": one, "ca.key": key})
 		w.want("one", "one")
 		w.after(time.Hour, "one", "one")
+	})
+}
+
+// TestRewrittenSecret writes the same CA in other ways, which must not reach anybody, and then in
+// ways that cannot be read, after which the CA goes on signing.
+func TestRewrittenSecret(t *testing.T) {
+	inTestMesh(t, func(w *testMesh) {
+		one := map[string][]byte{}
+		for _, name := range []string{"ca.crt", "ca.key"} {
+			content, err := os.ReadFile(filepath.Join(w.dir, "outrigger-ca-bundle", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			one[name] = content
+		}
+		root := string(one["ca.crt"])
+		sets := w.count()
+		for what, text := range map[string]string{
+			"comments":     "# our root\nsubject: one\n" + root,
+			"line endings": strings.ReplaceAll(root, "\n", "\r\n"),
+			"twice":        root + root,
+			"empty lines":  "\n\n" + root + "\n\n",
+		} {
+			one["ca.crt"] = []byte(text)
+			put(t, w.dir, "outrigger-ca-bundle", one)
+			w.after(time.Minute, "one", "one")
+			if got := w.count(); got != sets {
+				t.Errorf("%s: the trust was set again", what)
+			}
+		}
+		w.noProblems(t)
+		for _, text := range []string{
+			strings.ReplaceAll(root, "CERTIFICATE", "TRUSTED CERTIFICATE"), root + "cut off", root[:len(root)/2],
+		} {
+			one["ca.crt"] = []byte(text)
+			put(t, w.dir, "outrigger-ca-bundle", one)
+			w.after(time.Minute, "one", "one")
+			if got := w.count(); got != sets || len(w.Problems()) == 0 {
+				t.Errorf("%.40q: the trust was set %d times, and there are the problems %v", text, got-sets, w.Problems())
+			}
+		}
 	})
 }
 

@@ -97,7 +97,7 @@ func (m *Manifests) edit(ctx context.Context, decide func(*object, *Row) []injec
 		f := &m.files[i]
 		if f.err != nil {
 			row := Row{File: f.source.Name}
-			row.fail(ReasonInvalid, f.err)
+			row.fail(reasonInvalid, f.err)
 			r.Rows = append(r.Rows, row)
 			continue
 		}
@@ -137,7 +137,7 @@ func (f *file) edit(d *document, decide func(*object, *Row) []inject.Operation) 
 		rows = append(rows, row)
 	}
 	if d.err != nil {
-		fail(Row{File: f.source.Name, Document: d.Number}, ReasonInvalid, d.err)
+		fail(Row{File: f.source.Name, Document: d.Number}, reasonInvalid, d.err)
 	}
 	for i := range d.objects {
 		o := &d.objects[i]
@@ -163,7 +163,7 @@ func (f *file) edit(d *document, decide func(*object, *Row) []inject.Operation) 
 		if text, err = d.patch(operations); err != nil {
 			for i := range rows {
 				if rows[i].Outcome == Injected || rows[i].Outcome == Uninjected {
-					rows[i].fail(ReasonPatch, located(err))
+					rows[i].fail(reasonPatch, located(err))
 				}
 			}
 		}

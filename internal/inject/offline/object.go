@@ -110,11 +110,11 @@ func objectsOf(raw json.RawMessage, path string, listed schema.GroupVersionKind,
 		err = errors.New("null instead of a mapping")
 	}
 	if err != nil {
-		return []object{{path: path, reason: ReasonInvalid, err: at(path, err)}}
+		return []object{{path: path, reason: reasonInvalid, err: at(path, err)}}
 	}
 	gvk, err := kindOf(o, listed)
 	if err != nil {
-		return []object{{path: path, reason: ReasonInvalid, err: at(path, err)}}
+		return []object{{path: path, reason: reasonInvalid, err: at(path, err)}}
 	}
 	if item, ok := itemKind(gvk); ok {
 		var items []json.RawMessage
@@ -123,7 +123,7 @@ func objectsOf(raw json.RawMessage, path string, listed schema.GroupVersionKind,
 			err = fmt.Errorf("more than %d nested Lists", maxListDepth)
 		}
 		if err != nil {
-			return []object{{kind: gvk.Kind, path: path, reason: ReasonInvalid, err: at(path+"/items", err)}}
+			return []object{{kind: gvk.Kind, path: path, reason: reasonInvalid, err: at(path+"/items", err)}}
 		}
 		var objects []object
 		for i, raw := range items {
@@ -184,13 +184,13 @@ func objectOf(o fields, gvk schema.GroupVersionKind, path string, raw json.RawMe
 	}
 	metadata, err := o.object("metadata")
 	if err != nil {
-		return invalid(ReasonInvalid, path, err)
+		return invalid(reasonInvalid, path, err)
 	}
 	if result.namespace, err = metadata.text("namespace"); err != nil {
-		return invalid(ReasonInvalid, path+"/metadata", err)
+		return invalid(reasonInvalid, path+"/metadata", err)
 	}
 	if result.name, err = metadata.text("name"); err != nil {
-		return invalid(ReasonInvalid, path+"/metadata", err)
+		return invalid(reasonInvalid, path+"/metadata", err)
 	}
 	if result.name == "" {
 		// The API server appends a random suffix.
@@ -201,10 +201,10 @@ func objectOf(o fields, gvk schema.GroupVersionKind, path string, raw json.RawMe
 	if gvk.GroupKind() == namespaceKind {
 		result.declares = &inject.Namespace{Name: result.name}
 		if err := decode(metadata["labels"], &result.declares.Labels); err != nil {
-			return invalid(ReasonInvalid, path+"/metadata/labels", err)
+			return invalid(reasonInvalid, path+"/metadata/labels", err)
 		}
 		if err := decode(metadata["annotations"], &result.declares.Annotations); err != nil {
-			return invalid(ReasonInvalid, path+"/metadata/annotations", err)
+			return invalid(reasonInvalid, path+"/metadata/annotations", err)
 		}
 		return result
 	}
@@ -227,11 +227,11 @@ func objectOf(o fields, gvk schema.GroupVersionKind, path string, raw json.RawMe
 			break
 		}
 		if template, err = template.object(name); err != nil {
-			return invalid(ReasonNoPod, path, err)
+			return invalid(reasonNoPod, path, err)
 		}
 	}
 	if template["spec"] == nil {
-		return invalid(ReasonNoPod, result.path, errors.New("there is no pod spec; render overlays and patches to whole objects first"))
+		return invalid(reasonNoPod, result.path, errors.New("there is no pod spec; render overlays and patches to whole objects first"))
 	}
 	if podPath == "" {
 		result.pod = raw
@@ -246,7 +246,7 @@ func objectOf(o fields, gvk schema.GroupVersionKind, path string, raw json.RawMe
 		}
 	}
 	if result.pod, err = json.Marshal(pod); err != nil {
-		return invalid(ReasonInvalid, result.path, err)
+		return invalid(reasonInvalid, result.path, err)
 	}
 	return result
 }

@@ -47,13 +47,13 @@ const (
 // The reasons that this package adds to the engine's.
 const (
 	ReasonUnsupportedKind = inject.Reason("unsupported_kind")
-	ReasonAlreadyInjected = inject.Reason("already_injected")
-	ReasonUninjected      = inject.Reason("uninjected")
-	ReasonNotInjected     = inject.Reason("not_injected")
-	ReasonInvalid         = inject.Reason("document_invalid")
-	ReasonNoPod           = inject.Reason("no_pod_template")
-	ReasonStatus          = inject.Reason("status_invalid")
-	ReasonPatch           = inject.Reason("patch_failed")
+	reasonAlreadyInjected = inject.Reason("already_injected")
+	reasonUninjected      = inject.Reason("uninjected")
+	reasonNotInjected     = inject.Reason("not_injected")
+	reasonInvalid         = inject.Reason("document_invalid")
+	reasonNoPod           = inject.Reason("no_pod_template")
+	reasonStatus          = inject.Reason("status_invalid")
+	reasonPatch           = inject.Reason("patch_failed")
 )
 
 // WarningMisplaced is the code of the warning about labels and annotations of the mesh on a
@@ -130,9 +130,9 @@ func (m *Manifests) Inject(ctx context.Context, engine Engine, opts Options) (*R
 		case r.Decision.Outcome == inject.Skip:
 			row.Outcome = Skipped
 		case r.Decision.Outcome != inject.Inject:
-			row.fail(ReasonPatch, fmt.Errorf("the engine returned the unknown outcome %q", r.Decision.Outcome))
+			row.fail(reasonPatch, fmt.Errorf("the engine returned the unknown outcome %q", r.Decision.Outcome))
 		case len(r.Patch) == 0:
-			row.Outcome, row.Reason, row.Message = Unchanged, ReasonAlreadyInjected, "the pod is injected and up to date"
+			row.Outcome, row.Reason, row.Message = Unchanged, reasonAlreadyInjected, "the pod is injected and up to date"
 		default:
 			row.Outcome, row.Added = Injected, r.Added
 			return r.Patch
@@ -160,11 +160,11 @@ func (m *Manifests) Uninject(ctx context.Context, uninject UninjectFunc) (*Resul
 		operations, err := uninject(o.pod)
 		switch {
 		case err != nil:
-			row.fail(ReasonStatus, err)
+			row.fail(reasonStatus, err)
 		case len(operations) == 0:
-			row.Outcome, row.Reason, row.Message = Unchanged, ReasonNotInjected, "the pod is not injected"
+			row.Outcome, row.Reason, row.Message = Unchanged, reasonNotInjected, "the pod is not injected"
 		default:
-			row.Outcome, row.Reason = Uninjected, ReasonUninjected
+			row.Outcome, row.Reason = Uninjected, reasonUninjected
 			return operations
 		}
 		return nil

@@ -51,7 +51,7 @@ func Destinations(folder string, outputs []Output) ([]string, error) {
 	from := make(map[string]string)
 	for i := range outputs {
 		source := outputs[i].Source
-		if source.Name == StdinName {
+		if source.Name == stdinName {
 			return nil, errors.New("standard input has no file name, so it cannot be written to folder " + folder)
 		}
 		paths[i] = filepath.Join(folder, cmp.Or(source.Relative, filepath.Base(source.Name)))

@@ -16,8 +16,8 @@ import (
 // MaxFileSize bounds a file, in bytes.
 const MaxFileSize = 32 << 20
 
-// StdinName is the Name of the Source read from standard input.
-const StdinName = "<stdin>"
+// stdinName is the Name of the Source read from standard input.
+const stdinName = "<stdin>"
 
 // Source is one file of manifests.
 type Source struct {
@@ -46,7 +46,7 @@ func Read(names []string, stdin io.Reader) ([]Source, error) {
 			if err != nil {
 				return nil, fmt.Errorf("standard input: %w", err)
 			}
-			sources = append(sources, Source{Name: StdinName, Data: data})
+			sources = append(sources, Source{Name: stdinName, Data: data})
 			continue
 		}
 		info, err := os.Stat(name)

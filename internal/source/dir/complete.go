@@ -109,7 +109,8 @@ func (c *cluster) add(object mesh.ObjectRef, reason, format string, args ...any)
 // not added.
 func (c *cluster) addNamespaces() {
 	need := func(name string) {
-		if c.namespaces[name] == nil {
+		// Objects of the cluster have none.
+		if name != "" && c.namespaces[name] == nil {
 			c.namespaces[name] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 				Name:        name,
 				Labels:      map[string]string{metadata.MonitoredBy: c.opts.Mapper.MeshName, corev1.LabelMetadataName: name},

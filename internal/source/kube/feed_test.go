@@ -244,6 +244,8 @@ func changes() map[string]string {
 		"EndpointSlice":                      `{"endpoints":[]}`,
 		"MeshConfig":                         `{"spec":{"traffic":{"enableEgress":true}}}`,
 		"TrafficTarget":                      `{"spec":{"sources":[{"kind":"ServiceAccount","name":"changed","namespace":"shop"}]}}`,
+		"AccessPolicy":                       `{"spec":{"action":"Deny"}}`,
+		"ClusterAccessPolicy":                `{"spec":{"action":"Deny"}}`,
 		"HTTPRouteGroup":                     `{"spec":{"matches":[{"name":"changed"}]}}`,
 		"TCPRoute":                           `{"spec":{"matches":{"ports":[1]}}}`,
 		"TrafficSplit":                       `{"spec":{"backends":[{"service":"changed","weight":1}]}}`,

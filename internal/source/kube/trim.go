@@ -62,7 +62,7 @@ func Trim(obj any) (any, error) {
 // audit.
 func trimPod(pod *corev1.Pod) *corev1.Pod {
 	trimmed := &corev1.Pod{
-		ObjectMeta: trimMeta(&pod.ObjectMeta, []string{corev1.LabelTopologyZone}),
+		ObjectMeta: trimMeta(&pod.ObjectMeta, nil),
 		Spec: corev1.PodSpec{
 			ServiceAccountName:       pod.Spec.ServiceAccountName,
 			DeprecatedServiceAccount: pod.Spec.DeprecatedServiceAccount,
@@ -72,6 +72,8 @@ func trimPod(pod *corev1.Pod) *corev1.Pod {
 		},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, PodIPs: pod.Status.PodIPs},
 	}
+	// Policies select pods by any label.
+	trimmed.Labels = pod.Labels
 	if owner := source.OwnerOf(pod); owner.Name != "" {
 		trimmed.OwnerReferences = []metav1.OwnerReference{{Kind: owner.Kind, Name: owner.Name, Controller: &isController}}
 	}

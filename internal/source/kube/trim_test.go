@@ -165,7 +165,7 @@ func TestTrimPod(t *testing.T) {
 	want := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: "cart", UID: "u", ResourceVersion: "7", CreationTimestamp: metav1.Unix(1000, 0),
-			Labels: map[string]string{corev1.LabelTopologyZone: "z"},
+			Labels: map[string]string{"app": "cart", "kubernetes.io/service-name": "cart", "pod-template-hash": "abc", corev1.LabelTopologyZone: "z"},
 			Annotations: map[string]string{
 				"openservicemesh.io/sidecar-status":   `{"version":1,"revision":"blue","class":"envoy"}`,
 				"openservicemesh.io/inbound-tls-mode": "Permissive",

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/internal/lab"
-	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/test/bench/process"
+	"github.com/outrigger-mesh/outrigger/test/lab"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 func TestMain(m *testing.M) {

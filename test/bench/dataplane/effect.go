@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 // Effect is how long it takes from the writing of a policy until requests are answered by it,

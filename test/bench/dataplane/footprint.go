@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 	"github.com/outrigger-mesh/outrigger/test/bench/process"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 // Footprint is the memory of an idle sidecar in a mesh of some size.

@@ -22,9 +22,9 @@ import (
 	"time"
 
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
-	"github.com/outrigger-mesh/outrigger/internal/lab"
-	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 	"github.com/outrigger-mesh/outrigger/test/bench/page"
+	"github.com/outrigger-mesh/outrigger/test/lab"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 // plan is what is measured.

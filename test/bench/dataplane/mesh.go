@@ -11,8 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/outrigger-mesh/outrigger/internal/lab"
-	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/test/lab"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 // mode is a MeshConfig.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 // Latency is what one load has measured on one path.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/test/lab"
 )
 
 // side is one of the paths from a client to a server that are compared.

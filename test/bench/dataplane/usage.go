@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/test/bench/process"
+	"github.com/outrigger-mesh/outrigger/test/lab"
 )
 
 // sidecar is the sidecar of a pod.

@@ -27,7 +27,7 @@ func build(ctx context.Context, dir string) (string, error) {
 	program := filepath.Join(dir, "outrigger-core")
 	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", program, "./cmd/outrigger-core")
 	cmd.Dir = apiserver.Root()
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath -tags=grpcnotrace")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the controller: %w\n%s", err, out)
 	}
