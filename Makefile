@@ -15,7 +15,7 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs in `make fuzz`; `make test` runs each for a few seconds.
 FUZZTIME ?= 60s
 
-.PHONY: help apps apps-few build core images image-archive release apiserver proxies envoy haproxy haproxy-versions pipy issuers network prometheus prometheus-programs dashboard chromium test test-all container ci-all check fresh race cluster cluster-down e2e ends worst conformance conformance-all soak fuzz fuzz-access mutate explain bench bench-scale bench-dataplane demo demo-inject demo-policy generate lint clean
+.PHONY: help apps apps-few build changelog core images image-archive release apiserver proxies envoy haproxy haproxy-versions pipy issuers network prometheus prometheus-programs dashboard chromium test test-all container ci-all check fresh race cluster cluster-down e2e ends worst conformance conformance-all soak fuzz fuzz-access mutate explain bench bench-scale bench-dataplane demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -214,6 +214,9 @@ demo-policy: envoy build ## show what may call what in the bookstore, and check 
 	@bin/outrigger explain -f samples/bookstore-smi bookthief/bookthief bookstore/bookstore:80 GET /books || test $$? = 3
 	@for pod in bookbuyer/bookbuyer-0 bookstore/bookstore-v1-0 bookthief/bookthief-0; do \
 		bin/outrigger translate -f samples/bookstore-smi --proxy $$pod --check >/dev/null; done
+
+changelog: ## write CHANGELOG.md from the files in releasenotes
+	@go run ./test/releasenotes
 
 generate: ## write the generated files: deep copies, CRDs, gRPC, reference pages
 	@go -C tools run ./protogen .. apis/identity/v1/identity.proto

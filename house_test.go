@@ -257,6 +257,8 @@ var rules = []rule{
 		"it measures the agent's program from outside, as a pod runs it"},
 	{"test/check", "",
 		"it runs the go command and git, and depends on no package"},
+	{"test/releasenotes", "sigs.k8s.io/yaml",
+		"it reads notes and asks git, and depends on no package"},
 	{"test/city", "",
 		"it writes text as a user would"},
 	{"test/explain", "",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -52,6 +53,16 @@ func (r *release) all(ctx context.Context) error {
 		return err
 	}
 	if err := r.krew(archives); err != nil {
+		return err
+	}
+	changes, err := os.ReadFile("CHANGELOG.md")
+	if err != nil {
+		return err
+	}
+	if err := r.notes(changes); err != nil {
+		return err
+	}
+	if err := r.provenance(images); err != nil {
 		return err
 	}
 	return r.checksums()
@@ -185,24 +196,34 @@ func (r *release) krew(archives []archived) error {
 	return r.write("outrigger.yaml", text)
 }
 
-// checksums writes the SHA-256 sums of all files in the format of sha256sum.
+// checksums writes the SHA-256 sums of all files in the format of sha256sum, and with a key
+// their signature in Base64.
 func (r *release) checksums() error {
-	entries, err := os.ReadDir(r.out)
+	names, err := r.files()
 	if err != nil {
 		return err
 	}
 	var sums bytes.Buffer
-	for _, e := range entries {
-		if e.IsDir() {
-			continue
-		}
-		text, err := os.ReadFile(filepath.Join(r.out, e.Name()))
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(r.out, name))
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(text), e.Name())
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(text), name)
 	}
-	return r.write(fmt.Sprintf("outrigger_%s_checksums.txt", r.source.Version), sums.Bytes())
+	name := fmt.Sprintf("outrigger_%s_checksums.txt", r.source.Version)
+	if err := r.write(name, sums.Bytes()); err != nil {
+		return err
+	}
+	if r.signer == nil {
+		fmt.Fprintln(os.Stderr, "NOT SIGNED: give the private key of releases with -key")
+		return nil
+	}
+	signature, err := sign(r.signer, sums.Bytes())
+	if err != nil {
+		return fmt.Errorf("signing %s: %w", name, err)
+	}
+	return r.write(name+".sig", []byte(base64.StdEncoding.EncodeToString(signature)+"\n"))
 }
 
 func (r *release) write(name string, text []byte) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto"
 	"fmt"
 	"io"
 	"os"
@@ -51,6 +52,8 @@ type release struct {
 	local        bool
 	// pin makes the programs refer to the init container's image by digest.
 	pin bool
+	// signer signs the checksums and the provenance; nil leaves them unsigned.
+	signer crypto.Signer
 }
 
 // image is a built image for all platforms.

@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"crypto"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,7 +24,7 @@ Commands:
   images   build the images as a folder in the OCI image layout, and with -push in a registry
   archive  build the images, and an archive of them for 'ctr images import'
   all      build the images pinned by digest, their archive, the programs, the chart, the
-           krew manifest and the checksums
+           krew manifest, the notes, the provenance and the checksums
 
 Flags:
 `
@@ -52,6 +53,7 @@ func run(ctx context.Context, args []string) error {
 	push := flags.Bool("push", false, "also push the images, with the credentials of 'docker login'")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "platforms of the images")
 	number := flags.String("version", "", "version to build instead of the chart's; for tests of upgrades")
+	key := flags.String("key", "", "absolute path of the private key that signs the checksums and the provenance, PKCS #8 in PEM; not signed without it")
 	local := flags.Bool("local", false, "compile as 'make build' does, with its build cache; the images are not reproducible on other machines")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -60,6 +62,13 @@ func run(ctx context.Context, args []string) error {
 		flags.Usage()
 		return flag.ErrHelp
 	}
+	var signer crypto.Signer
+	if *key != "" {
+		var err error
+		if signer, err = readSigner(*key); err != nil {
+			return err
+		}
+	}
 	if err := os.Chdir(*root); err != nil {
 		return err
 	}
@@ -67,7 +76,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &release{chartVersion: source.Version, source: source, out: *out, registry: *registry, push: *push, local: *local}
+	r := &release{chartVersion: source.Version, source: source, out: *out, registry: *registry, push: *push, local: *local, signer: signer}
 	if *number != "" {
 		r.source.Version = *number
 	}
