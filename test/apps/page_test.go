@@ -64,16 +64,19 @@ func pageText(answer func(application, pair) string) string {
 		}
 		out.WriteString("\n")
 	}
-	out.WriteString("\n| what differs | with | why |\n|---|---|---|\n")
+	var differences strings.Builder
 	for _, a := range applications {
 		for _, class := range slices.Sorted(maps.Keys(a.lacks)) {
-			fmt.Fprintf(&out, "| %s: %s | %s | %s |\n", a.program, session, class, a.lacks[class])
+			fmt.Fprintf(&differences, "| %s: %s | %s | %s |\n", a.program, session, class, a.lacks[class])
 		}
 		for _, c := range a.checks {
 			for _, class := range slices.Sorted(maps.Keys(c.lacks)) {
-				fmt.Fprintf(&out, "| %s: %s | %s | %s |\n", a.program, c.name, class, c.lacks[class])
+				fmt.Fprintf(&differences, "| %s: %s | %s | %s |\n", a.program, c.name, class, c.lacks[class])
 			}
 		}
+	}
+	if differences.Len() > 0 {
+		out.WriteString("\n| what differs | with | why |\n|---|---|---|\n" + differences.String())
 	}
 	out.WriteString("\n| application | what its clients do |\n|---|---|\n")
 	for _, a := range applications {

@@ -50,10 +50,6 @@ wait $download || echo ended`,
 			{name: "an error with details", command: `python3 /apps/grpc_client.py $HOST:50051 error`, want: "FAILED_PRECONDITION as you like yes 4000"},
 		},
 		session: `python3 /apps/grpc_client.py $HOST:50051 session $STOP`,
-		lacks: map[string]string{
-			"pipy to haproxy": "HAProxy announces that it reloads, and Pipy then ends the streams of the connection",
-			"pipy to pipy":    "when the server's pod ends, the stream stays open for at least two minutes, and what the client sends gets no answer",
-		},
 	},
 	{
 		name: "web", program: "aiohttp (WebSocket, server-sent events)", file: "usr/lib/python3/dist-packages/aiohttp/__init__.py",

@@ -34,6 +34,7 @@ var protocols = []Row{
 	{"gRPC streaming", "An open stream carries messages in both directions.", ofBoth(mesh.FeatureHTTP2), testStreaming},
 	{"Cut messages of HTTP/1.1", "A message of HTTP/1.1 that its sender breaks off, with a length or in chunks, never looks complete to its receiver, in either direction.", ofEvery, testCutHTTP1},
 	{"Cut messages of HTTP/2", "A message of HTTP/2 or a stream of gRPC that its sender breaks off never looks complete to its receiver, in either direction.", ofBoth(mesh.FeatureHTTP2, mesh.FeatureHTTP2Resets), testCutHTTP2},
+	{"Servers that stop", "A gRPC server that stops gracefully finishes the streams that it has. One that stops at once ends them with an error.", ofBoth(mesh.FeatureHTTP2), testStop},
 	{"Idle connections", "If an application closes an idle connection just when the next request arrives on it, the request succeeds if it may be repeated.", ofEvery, testIdleConnections},
 	{"WebSocket", "A strict client's upgraded connection carries bytes in both directions, however it spells the headers.", ofBoth(mesh.FeatureWebSocket), func(t *testing.T, w *testMesh) {
 		for _, headers := range [][2]string{{"Upgrade", "websocket"}, {"keep-alive, Upgrade", "WebSocket"}} {

@@ -30,8 +30,8 @@ export function newCall(address, port, head, http2, described) {
     follow(shape, head, described)
   }
   return {
-    reader, watch: newWatch(false), shape, primed, answers: null, informed: false, gone: false,
-     address, port, head, http2, outbound: null, connected: false, onConnected: null, caller: null, counts: null, failure: '', host: hostPort(address, port), received: 0, sent: 0, body: 0, skipped: false, answered: false, ended: false, broken: false, status: 0, answerHead: null, trailers: null,
+    reader, watch: newWatch(false), shape, primed, answers: null, informed: false, gone: false, lost: false,
+    address, port, head, http2, outbound: null, connected: false, onConnected: null, caller: null, counts: null, failure: '', host: hostPort(address, port), received: 0, sent: 0, body: 0, skipped: false, answered: false, ended: false, broken: false, status: 0, answerHead: null, trailers: null,
   }
 }
 
@@ -119,9 +119,12 @@ var streamed = pipeline($=>$
 // closing it affects no other call.
 var multiplexed = pipeline($=>$
   .muxHTTP(() => $call, { version: () => $call.http2 ? 2 : 1 }).to($=>$
+    .onStart(() => void ($call.watch.stream = 1))
     .connect(() => $call.host, connectOptions)
     .replaceData(data => $call.http2 ? watch($call.watch, data) : read($call.reader, data))
     .handleData(() => pass($call.watch))
+    // Pipy ends a message in the same way when the connection ends as when it is complete.
+    .handleStreamEnd(() => void ($call.lost = true))
   )
 )
 
@@ -177,7 +180,7 @@ function finish(call, end) {
   }
   if (!call.answered || call.ended) return []
   if (call.status === 101) return end
-  if (isShort(call) || call.watch.cut || call.reader.failure) return abandon(call, new StreamEnd('ConnectionReset'))
+  if (isShort(call) || call.watch.cut || call.http2 && call.lost || call.reader.failure) return abandon(call, new StreamEnd('ConnectionReset'))
   call.ended = true
   if (call.http2) hangUp(call)
   if (end.tail && end.tail.headers) dropOwn(end.tail.headers)

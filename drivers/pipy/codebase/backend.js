@@ -390,7 +390,7 @@ export function release(session) {
   var most = b.policy.requestsPerConnection
   session.user = null
   if (session.state === 'ended') return
-  if (session.endpoint.gone || (most && session.uses >= most) || yields(b)) {
+  if (session.endpoint.gone || session.watch.leaving || (most && session.uses >= most) || yields(b)) {
     close(session)
     return
   }

@@ -1,17 +1,22 @@
 // Cut messages of HTTP/2. Pipy's decoder ends a message in the same way when its stream is
 // reset as when it is complete, so the frames of a connection are watched before it reads
-// them.
+// them. It also ends all messages of a connection whose peer announces that it will take no
+// more of them, so it does not see such a GOAWAY.
 
 var RST_STREAM = 3
+var GOAWAY = 7
 var FRAME_HEAD = 9
+var MAX_FRAME = 16384
 var PREFACE = 24
 
-// newWatch returns a watch of what a client (true) or a server sends.
+// newWatch returns a watch of what a client (true) or a server sends. The user sets "stream" to
+// the id of the last stream that it has opened. "leaving" is set once the peer takes no more.
 export function newWatch(ofClient) {
-  return { skip: ofClient ? PREFACE : 0, head: null, marks: [], cut: false }
+  return { skip: ofClient ? PREFACE : 0, head: null, marks: [], cut: false, stream: 0, leaving: false }
 }
 
-// watch returns the data, with each frame that resets a stream in an event of its own.
+// watch returns the data, with each frame that resets a stream in an event of its own, and without
+// a GOAWAY that lets the streams of the connection end.
 export function watch(w, data) {
   if (data.size === 0) return mark(w, data)
   if (data.size <= w.skip && !w.head) {
@@ -34,22 +39,37 @@ export function watch(w, data) {
       var head = input.shift(FRAME_HEAD)
       var bytes = head.toArray()
       var size = bytes[0] * 65536 + bytes[1] * 256 + bytes[2]
-      if (bytes[3] !== RST_STREAM || size > 4) {
+      if (!isWatched(bytes[3], size)) {
         passed.push(head)
         w.skip = size
       } else if (input.size < size) {
         w.head = head.push(input)
         go = false
       } else {
-        if (passed.size > 0) add(w, events, passed, false)
-        add(w, events, head.push(input.shift(size)), true)
-        passed = new Data
+        var payload = input.shift(size)
+        if (bytes[3] === RST_STREAM || leaves(w, payload.toArray())) {
+          if (passed.size > 0) add(w, events, passed, false)
+          add(w, events, head.push(payload), true)
+          passed = new Data
+        }
       }
     }
   }
   if (events.length === 0) return passed.size > 0 ? mark(w, passed) : undefined
   if (passed.size > 0) add(w, events, passed, false)
   return events
+}
+
+function isWatched(type, size) {
+  return type === RST_STREAM && size <= 4 || type === GOAWAY && size >= 8 && size <= MAX_FRAME
+}
+
+// leaves notes a GOAWAY, and reports whether it ends the last stream: because of an error, or
+// because the peer has not read the start of that stream.
+function leaves(w, payload) {
+  var last = payload[0] % 128 * 16777216 + payload[1] * 65536 + payload[2] * 256 + payload[3]
+  w.leaving = true
+  return payload[4] + payload[5] + payload[6] + payload[7] > 0 || last < w.stream
 }
 
 function add(w, events, data, resets) {

@@ -199,6 +199,8 @@ function granted(t, session) {
   }
   t.session = session
   session.uses++
+  // Clients number their streams 1, 3, 5 and so on.
+  session.watch.stream = 2 * session.uses - 1
   if (t.kind === 'http1') {
     expect(session.reader, t.request.head.method)
     var described = t.request.options.described

@@ -78,6 +78,8 @@ export function receive(session, data) {
   if (session.reader.failure && session.state !== 'ended') {
     session.failure = session.reader.failure
     close(session)
+  } else if (session.watch.leaving && !session.user && session.state !== 'ended') {
+    close(session)
   }
   return passed
 }
