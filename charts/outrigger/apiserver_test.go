@@ -48,6 +48,7 @@ func TestOnAPIServer(t *testing.T) {
 	t.Run("caBundle", func(t *testing.T) { testCABundleSurvives(t, s) })
 	t.Run("injector", func(t *testing.T) { testInjectorRights(t, s) })
 	t.Run("controller", func(t *testing.T) { testControllerRights(t, s) })
+	t.Run("policies", func(t *testing.T) { testPolicies(t, s) })
 }
 
 // apply applies the chart as 'kubectl apply --server-side' does.

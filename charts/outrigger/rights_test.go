@@ -133,6 +133,19 @@ func testControllerRights(t *testing.T, s *server) {
 	s.apply(t, `{
   osm: {caBundleSecretName: mesh-ca, certificateProvider: {kind: vault, secretNames: [mine]}, vault: {host: vault, secret: {name: login}}},
   meshConfig: {spec: {certificate: {ingressGateway: {subjectAltNames: [gateway.shop], validityDuration: 24h, secret: {namespace: shop, name: gateway}}}}}}`)
+	policies := []string{"MutatingAdmissionPolicy /a", "MutatingAdmissionPolicyBinding /a", "ValidatingAdmissionPolicy /a", "ValidatingAdmissionPolicyBinding /a"}
+	for _, kind := range policies {
+		account.cannot(t, requests("create list delete patch", kind))
+	}
+	s.apply(t, "{injector: {mode: policy}}")
+	for _, kind := range policies {
+		account.can(t, requests("create list delete patch", kind))
+		account.cannot(t, requests("update", kind))
+	}
+	account.cannot(t, requests("create get list update patch delete", "MutatingWebhookConfiguration /outrigger-injector"))
+	s.apply(t, `{
+  osm: {caBundleSecretName: mesh-ca, certificateProvider: {kind: vault, secretNames: [mine]}, vault: {host: vault, secret: {name: login}}},
+  meshConfig: {spec: {certificate: {ingressGateway: {subjectAltNames: [gateway.shop], validityDuration: 24h, secret: {namespace: shop, name: gateway}}}}}}`)
 	account.cannot(t, slices.Concat(requests("delete create", "Secret shop/gateway"),
 		requests("get", "Secret osm-system/outrigger-ca-bundle"), requests("get update delete", "Secret shop/other"), requests("list", "Secret shop/")))
 }
@@ -197,17 +210,21 @@ func (a *account) expect(t *testing.T, requests []string, forbidden bool, otherw
 // kinds are the kinds that the control plane uses.
 var kinds = func() map[string]schema.GroupVersionResource {
 	all := map[string]schema.GroupVersionResource{
-		"CertificateSigningRequest":    {Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
-		"ClusterTrustBundle":           {Group: "certificates.k8s.io", Version: "v1beta1", Resource: "clustertrustbundles"},
-		"ConfigMap":                    {Version: "v1", Resource: "configmaps"},
-		"Event":                        {Version: "v1", Resource: "events"},
-		"Lease":                        {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
-		"MutatingWebhookConfiguration": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"},
-		"PodCertificateRequest":        {Group: "certificates.k8s.io", Version: "v1beta1", Resource: "podcertificaterequests"},
-		"Secret":                       {Version: "v1", Resource: "secrets"},
-		"ServiceAccount":               {Version: "v1", Resource: "serviceaccounts"},
-		"SubjectAccessReview":          {Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews"},
-		"TokenReview":                  {Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews"},
+		"CertificateSigningRequest":        {Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
+		"ClusterTrustBundle":               {Group: "certificates.k8s.io", Version: "v1beta1", Resource: "clustertrustbundles"},
+		"ConfigMap":                        {Version: "v1", Resource: "configmaps"},
+		"Event":                            {Version: "v1", Resource: "events"},
+		"Lease":                            {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+		"MutatingWebhookConfiguration":     {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"},
+		"MutatingAdmissionPolicy":          {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies"},
+		"MutatingAdmissionPolicyBinding":   {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicybindings"},
+		"ValidatingAdmissionPolicy":        {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"},
+		"ValidatingAdmissionPolicyBinding": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
+		"PodCertificateRequest":            {Group: "certificates.k8s.io", Version: "v1beta1", Resource: "podcertificaterequests"},
+		"Secret":                           {Version: "v1", Resource: "secrets"},
+		"ServiceAccount":                   {Version: "v1", Resource: "serviceaccounts"},
+		"SubjectAccessReview":              {Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews"},
+		"TokenReview":                      {Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews"},
 	}
 	for _, kind := range source.Kinds() {
 		all[fullKind(kind)] = kind.Resource().WithVersion(kind.Version)

@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/controller"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/inject/policy"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 )
 
@@ -34,6 +35,7 @@ type controllerFlags struct {
 	files             []string
 	caDir             string
 	templateConfigMap string
+	policies          string
 	controller.Options
 }
 
@@ -105,6 +107,7 @@ connect to it.`,
 	flags.DurationVar(&f.RootPropagation, "root-propagation", root.DefaultPropagation, "how long a new root is trusted before it signs, so that all pods know it by then")
 	flags.StringVar(&f.ClusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
 	flags.StringVar(&f.templateConfigMap, "template-configmap", "", "kube: the injector's ConfigMap, whose policy says which pods should have a sidecar; empty for none (default outrigger-injector, or outrigger-injector-REVISION)")
+	flags.StringVar(&f.policies, "injection-policies", string(policy.ModeWebhook), "kube: make admission policies that inject sidecars: policy, if there is no injector; both, beside one; webhook for none. They need Kubernetes 1.36")
 	flags.DurationVar(&f.Catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long no object may change before the collected changes are processed; a fifth of it if nothing was processed within --max-hold-off")
 	flags.DurationVar(&f.Catalog.MaxHoldOff, "max-hold-off", catalog.DefaultMaxHoldOff, "how long a change waits at most until it is processed")
 	flags.IntVar(&f.UpgradeProxies, "upgrade-proxies", 0, "kube: how many running pods get another version of their proxy at a time, without a restart, when its image has changed; 0 for none")
@@ -118,6 +121,9 @@ func (f *controllerFlags) check() error {
 		if _, err := netip.ParseAddr(f.BindAddress); err != nil {
 			return usage.Errorf("--bind-address %q: give an IP address", f.BindAddress)
 		}
+	}
+	if mode := policy.Mode(f.policies); mode != policy.ModeWebhook && mode != policy.ModePolicy && mode != policy.ModeBoth {
+		return usage.Errorf("--injection-policies %q: it must be webhook, policy or both", f.policies)
 	}
 	switch f.source {
 	case sourceKube:
@@ -151,7 +157,7 @@ func (f *controllerFlags) run(ctx context.Context, log *slog.Logger) error {
 		// Only an API server can authorize the users.
 		o.ProxyListen = ""
 	} else {
-		o.Cluster = &controller.Cluster{Connect: f.kube.config, TemplateConfigMap: f.templateConfigMap}
+		o.Cluster = &controller.Cluster{Connect: f.kube.config, TemplateConfigMap: f.templateConfigMap, InjectionPolicies: policy.Mode(f.policies)}
 	}
 	return controller.Run(ctx, o)
 }

@@ -38,6 +38,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/kubelet"
 	"github.com/outrigger-mesh/outrigger/internal/identity/publish"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/inject/policy"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/ondemand"
@@ -66,6 +67,8 @@ type cluster struct {
 	// dryRun injects an existing pod as an injector would, and changes nothing. It waits until all
 	// objects have been read.
 	dryRun func(ctx context.Context, pod *corev1.Pod) (inject.Result, error)
+	// policies keeps the admission policies that inject pods; nil without them.
+	policies *injector.PolicyKeeper
 	// upgrades are the metrics of upgrades, nil without them, and changes tells them of changes
 	// of the MeshConfig.
 	upgrades *upgrade.Metrics
@@ -101,6 +104,9 @@ func newCluster(from Cluster, o *Options, metrics prometheus.Registerer) (*clust
 	}
 	c.live = meshconfig.Follow(c.facts, c.resolver)
 	c.dryRun = c.newDryRun(from.TemplateConfigMap)
+	if from.InjectionPolicies != policy.ModeWebhook && from.InjectionPolicies != "" {
+		c.policies = c.newPolicyKeeper(from.TemplateConfigMap, from.InjectionPolicies)
+	}
 	if o.UpgradeProxies > 0 {
 		c.upgrades, c.changes = upgrade.NewMetrics(metrics), configChanges(c.live)
 	}
@@ -239,6 +245,9 @@ func (c *cluster) turn(ctx context.Context, cat *catalog.Catalog, identities *id
 			Wanted: func() bool { return c.live.GetMeshConfig().Spec.Certificate.PodCertificates }, Log: c.options.Log,
 		}),
 	)
+	if c.policies != nil {
+		err = errors.Join(err, mgr.Add(manager.RunnableFunc(c.policies.Run)))
+	}
 	if c.upgrades != nil {
 		err = errors.Join(err, mgr.Add(c.newRollout(mgr.GetClient(), cat)))
 	}
@@ -328,6 +337,43 @@ func (c *cluster) newDryRun(templateConfigMap string) func(context.Context, *cor
 			return inject.Result{}, err
 		}
 		return engine.Inject(ctx, inject.Request{Namespace: pod.Namespace, Pod: raw, DryRun: true}), nil
+	}
+}
+
+// newPolicyKeeper returns the keeper of the admission policies.
+func (c *cluster) newPolicyKeeper(templateConfigMap string, mode policy.Mode) *injector.PolicyKeeper {
+	live := meshconfig.Follow(c.facts, meshconfig.NewInjectionResolver())
+	engine := injector.New(injector.Assembly{
+		Mesh: c.options.Mesh, Config: live, Namespace: injector.Namespaces(c.facts),
+		NativeSidecars: c.facts.NativeSidecars, PodCertificates: injector.PodCertificates(c.facts, c.options.Mesh.Name), Client: c.client, Log: c.options.Log,
+	})
+	reloader := inject.NewReloader(engine, "", inject.NewMetrics(prometheus.NewRegistry()), c.options.Log)
+	changed := make(chan struct{}, 1)
+	signal := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	live.OnChange(func(*source.Config) { signal() })
+	if templateConfigMap != "" {
+		c.facts.OnConfigMap(templateConfigMap, func(m *corev1.ConfigMap) {
+			reloader.ConfigMap(m)
+			signal()
+		})
+	}
+	look := sync.OnceFunc(reloader.Look)
+	return &injector.PolicyKeeper{
+		Client: c.client, Mesh: c.options.Mesh, Mode: mode, Changed: changed, Owner: injector.PolicyOwner(c.options.Mesh.Name), Log: c.options.Log,
+		Model: func(ctx context.Context) (*inject.Model, error) {
+			select {
+			case <-c.known:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			look()
+			return engine.Model(), nil
+		},
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
+	"github.com/outrigger-mesh/outrigger/internal/inject/policy"
 	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/ondemand"
@@ -70,6 +71,9 @@ type Cluster struct {
 	// TemplateConfigMap is the name of the injector's ConfigMap, empty if there is none. The
 	// audit decides with it whether a pod should have a sidecar.
 	TemplateConfigMap string
+	// InjectionPolicies says which admission policies to make; policy.ModeWebhook or empty for
+	// none.
+	InjectionPolicies policy.Mode
 }
 
 // Folder describes a mesh whose objects are in manifests.

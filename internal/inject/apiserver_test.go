@@ -66,7 +66,13 @@ func newCluster(t *testing.T) *cluster {
 // like an admission plug-in that envtest disables.
 func (c *cluster) dryRun(t *testing.T, pod []byte) ([]byte, error) {
 	t.Helper()
-	more := `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop"}}`
+	return c.dryRunIn(t, "shop", pod)
+}
+
+// dryRunIn is dryRun for a namespace.
+func (c *cluster) dryRunIn(t *testing.T, namespace string, pod []byte) ([]byte, error) {
+	t.Helper()
+	more := `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"` + namespace + `"}}`
 	if decode(t, pod).Spec.ServiceAccountName == "" {
 		more = strings.TrimSuffix(more, "}") + `,"spec":{"serviceAccountName":"default"}}`
 	}
@@ -74,8 +80,8 @@ func (c *cluster) dryRun(t *testing.T, pod []byte) ([]byte, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	result := c.client.CoreV1().RESTClient().Post().Namespace("shop").Resource("pods").Param("dryRun", "All").
-		SetHeader("Content-Type", "application/json").SetHeader("Accept", "application/json").Body(pod).Do(t.Context())
+	result := c.client.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Param("dryRun", "All").
+		SetHeader("Content-Type", "application/json").SetHeader("Accept", "application/json").Body(pod).Do(context.WithoutCancel(t.Context()))
 	if err := result.Error(); err != nil {
 		return nil, err
 	}

@@ -44,6 +44,10 @@ func (s *Set) Has(name string) bool {
 	return ok
 }
 
+// PrintsOnly reports whether the template of that name, which must exist, only prints what belongs
+// to a pod, such as its namespace. It may be wrong only in that it denies it.
+func (s *Set) PrintsOnly(name string) bool { return s.templates[name].printsOnly }
+
 // Apply renders the template of that name and merges the result into inj.Pod.
 func (s *Set) Apply(inj *driver.InjectorContext, name string, spec *agentspec.Spec) error {
 	t, ok := s.templates[name]

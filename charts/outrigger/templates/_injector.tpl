@@ -1,3 +1,21 @@
+{{- /* "true" if a webhook injects pods, and if admission policies do; otherwise "". */ -}}
+{{- define "outrigger.runsInjector" -}}
+{{ if and .Values.injector.enabled (ne .Values.injector.mode "policy") }}true{{ end }}
+{{- end }}
+{{- define "outrigger.makesPolicies" -}}
+{{ if and .Values.injector.enabled (ne .Values.injector.mode "webhook") }}true{{ end }}
+{{- end }}
+
+{{- /* Leaves out pods that an admission policy has injected, unless they have probes that it did not
+see. A policy leaves its name in the status annotation. */ -}}
+{{- define "outrigger.notByPolicy" -}}
+!has(object.metadata.annotations) || !("openservicemesh.io/sidecar-status" in object.metadata.annotations) ||
+!object.metadata.annotations["openservicemesh.io/sidecar-status"].contains("\"policy\":\"") ||
+((has(object.spec.initContainers) ? object.spec.initContainers : []) + object.spec.containers).exists(c, c.name != "outrigger-proxy" &&
+(["livenessProbe", "readinessProbe", "startupProbe"].exists(f, f in c && ("tcpSocket" in c[f] || "grpc" in c[f] || "httpGet" in c[f] && c[f].httpGet.port != 15901)) ||
+"lifecycle" in c && ["postStart", "preStop"].exists(f, f in c.lifecycle && "httpGet" in c.lifecycle[f] && c.lifecycle[f].httpGet.port != 15901)))
+{{- end }}
+
 {{- define "outrigger.caSecretName" -}}
 {{ .Values.injector.certificate.caSecretName | default (print (include "outrigger.injectorName" .) "-ca") }}
 {{- end }}
@@ -70,6 +88,17 @@ has no flag: it follows the MeshConfig. */ -}}
 {{- define "outrigger.checkInjector" -}}
 {{- if has "default" .Values.revisionTags -}}
 {{- fail "revisionTags: default is the name of a revision; choose another" -}}
+{{- end -}}
+{{- if include "outrigger.makesPolicies" . -}}
+{{- if not (include "outrigger.isDefault" .) -}}
+{{- fail (printf "injector.mode: %s is for the revision default, whose controller makes the admission policies; another revision needs injector.mode: webhook" .Values.injector.mode) -}}
+{{- end -}}
+{{- if eq (toString .Values.injector.nativeSidecars) "false" -}}
+{{- fail (printf "injector.mode: %s makes native sidecars only; leave injector.nativeSidecars: false out, or set injector.mode: webhook" .Values.injector.mode) -}}
+{{- end -}}
+{{- if and .Values.injector.compat.istio (eq .Values.injector.mode "policy") -}}
+{{- fail "injector.compat.istio needs the webhook; set injector.mode: both or webhook" -}}
+{{- end -}}
 {{- end -}}
 {{- with .Values.injector -}}
 {{- if and .patchCABundle (or .caBundle .injectCAFrom) -}}

@@ -17,7 +17,7 @@ import (
 // manifestOptions are the flags of 'outrigger manifests'.
 type manifestOptions struct {
 	valueFlags
-	includeCRDs, crdsOnly bool
+	includeCRDs, crdsOnly, admissionPolicy bool
 }
 
 func newManifestsCommand() *cobra.Command {
@@ -43,6 +43,9 @@ The values may be those of the chart, of Open Service Mesh or of osm-edge.`,
   # With the values of Open Service Mesh, whose MeshConfig stays.
   outrigger manifests -f osm-values.yaml --set meshConfig.create=false
 
+  # The admission policies that the controller makes with injector.mode: policy.
+  outrigger manifests --admission-policy --set injector.mode=policy
+
   # Another injector, for namespaces and pods with the label openservicemesh.io/rev=canary.
   outrigger manifests --revision canary --set osm.image.tag=0.2.0`,
 		Args: usage.NoArgs,
@@ -54,12 +57,16 @@ The values may be those of the chart, of Open Service Mesh or of osm-edge.`,
 	o.valueFlags.add(flags)
 	flags.BoolVar(&o.includeCRDs, "include-crds", true, "print the CRDs too")
 	flags.BoolVar(&o.crdsOnly, "crds-only", false, "print only the CRDs")
+	flags.BoolVar(&o.admissionPolicy, "admission-policy", false, "print only the admission policies that inject sidecars, which the controller makes with injector.mode: policy or both")
 	return cmd
 }
 
 func (o *manifestOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if o.crdsOnly && !o.includeCRDs {
 		return usage.Errorf("--crds-only and --include-crds=false leave nothing to print")
+	}
+	if o.crdsOnly && o.admissionPolicy {
+		return usage.Errorf("--crds-only and --admission-policy each print something else; give one")
 	}
 	values, err := o.read(stdin)
 	if err != nil {
@@ -68,6 +75,9 @@ func (o *manifestOptions) run(ctx context.Context, stdin io.Reader, stdout, stde
 	release, err := chart.Render(ctx, o.namespace, values)
 	if err != nil {
 		return err
+	}
+	if o.admissionPolicy {
+		return printPolicies(ctx, release, stdout, stderr)
 	}
 
 	var documents []string

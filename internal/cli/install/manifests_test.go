@@ -253,3 +253,43 @@ func TestManifestsRunsCommands(t *testing.T) {
 		})
 	}
 }
+
+func TestManifestsAdmissionPolicy(t *testing.T) {
+	objects := installed(t, "", "--admission-policy", "--set", "injector.mode=policy,osm.meshName=Team_A")
+	want := []string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+	var names []string
+	for _, o := range objects {
+		if !strings.HasPrefix(o.GetName(), "outrigger-injector.team-a.") || o.GetLabels()["openservicemesh.io/policy-of"] != "Team_A" {
+			t.Errorf("%s has the name %s and the labels %v", o.GetKind(), o.GetName(), o.GetLabels())
+		}
+		names = append(names, strings.Split(o.GetName(), ".")[2])
+	}
+	// The program of this test has no drivers, so there is only the guard.
+	if d := cmp.Diff([]string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}, slices.DeleteFunc(kinds(objects), func(k string) bool { return slices.Contains(want, k) })); d != "" {
+		t.Errorf("the kinds differ (-want +got):\n%s", d)
+	}
+	if !slices.Contains(names, "guard") {
+		t.Errorf("the policies are %q", names)
+	}
+	again, _, err := run(t, "", "--admission-policy", "--set", "injector.mode=policy,osm.meshName=Team_A")
+	first, _, _ := run(t, "", "--admission-policy", "--set", "injector.mode=policy,osm.meshName=Team_A")
+	if err != nil || again != first {
+		t.Error("two runs print different policies")
+	}
+	for _, test := range []struct{ set, want string }{
+		{"injector.mode=webhook", "add --set injector.mode=policy"},
+		{"injector.mode=both,injector.enabled=false", "add --set injector.mode=policy"},
+		{"injector.mode=policy,meshConfig.create=false", "meshConfig.create: false"},
+		{"injector.mode=policy,revision=canary", "injector.mode: policy is for the revision default"},
+		{"injector.mode=both,injector.nativeSidecars=false", "leave injector.nativeSidecars: false out"},
+		{"injector.mode=policy,injector.compat.istio=true", "injector.compat.istio needs the webhook"},
+		{"injector.mode=sometimes", "injector/mode"},
+	} {
+		if _, _, err := run(t, "", "--admission-policy", "--set", test.set); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("--set %s: the error is %v", test.set, err)
+		}
+	}
+	if _, _, err := run(t, "", "--admission-policy", "--crds-only"); !errors.As(err, &usage.Error{}) {
+		t.Errorf("--admission-policy with --crds-only: %v", err)
+	}
+}

@@ -1,0 +1,263 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// change is what injection adds to a pod.
+type change struct {
+	class string
+	// before and after are the init containers that come before and after the pod's own.
+	before, after []any
+	// containers and volumes come after the pod's own.
+	containers, volumes []any
+	// labels and annotations are set if the pod has none of these names.
+	labels, annotations map[string]string
+	// status is the status annotation of a pod without probes, labels and annotations.
+	status map[string]any
+	// marks are those in the values.
+	marks marks
+	// agent is the value of OUTRIGGER_AGENT without probes, and what comes before and after the
+	// probes in the value with some.
+	agent, agentBefore, agentAfter string
+}
+
+// marks are what a pod has of its own, as texts that occur nowhere else.
+type marks struct{ namespace, account, workload string }
+
+// by replaces the marks by expressions.
+func (m marks) by(text string) string {
+	for _, r := range []struct{ mark, expression string }{
+		{m.namespace, "request.namespace"}, {m.account, "variables.account"}, {m.workload, "variables.workload"},
+	} {
+		if before, after, ok := strings.Cut(text, r.mark); ok {
+			parts := slices.DeleteFunc([]string{m.by(before), r.expression, m.by(after)}, func(s string) bool { return s == `""` })
+			return strings.Join(parts, " + ")
+		}
+	}
+	return quote(text)
+}
+
+// probed is the probe of the pod with which the place of probes is found.
+var probed = agentspec.Probe{Path: "/app-health/app/readyz", Kind: agentspec.HTTP, Port: 1, Scheme: "HTTP", URL: "/the-place-of-probes", TimeoutSeconds: 1}
+
+const (
+	ownProbe = `"readinessProbe":{"httpGet":{"path":"/the-place-of-probes","port":1,"scheme":"HTTP"}},`
+	ownPod   = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"annotations":{%q:"enabled",%q:%q}},"spec":{"serviceAccountName":%q,
+"initContainers":[{"name":"app-init","image":"app"}],"containers":[{%s"name":"app","image":"app"}],"volumes":[{"name":"app-volume","emptyDir":{}}]}}`
+)
+
+// learn returns what injection adds to pods of a class. The error says why a policy cannot add it.
+func learn(ctx context.Context, model *inject.Model, class string) (*change, error) {
+	if name := model.ReadsPods(class); name != "" {
+		return nil, fmt.Errorf("the template %s depends on more of a pod than a policy can write into its output", name)
+	}
+	if model.Proxyless(class) {
+		return nil, errors.New("its sidecar changes the containers of the application")
+	}
+	first, err := observe(ctx, model, class, marks{"outrigger-model-namespace", "outrigger-model-account", "outrigger-model-workload"})
+	if err != nil {
+		return nil, err
+	}
+	// What is computed from the marks differs in a way that the marks do not explain.
+	second, err := observe(ctx, model, class, marks{"another-outrigger-space", "some-outrigger-account-q", "the-outrigger-workload-zz"})
+	if err != nil {
+		return nil, err
+	}
+	if first.patch("") != second.patch("") || !slices.Equal(first.variables(), second.variables()) {
+		return nil, errors.New("its sidecar contains something computed from the pod's namespace, service account or workload")
+	}
+	return first, nil
+}
+
+// observe injects pods with the marks and compares.
+func observe(ctx context.Context, model *inject.Model, class string, m marks) (*change, error) {
+	plain, own, err := injected(ctx, model, class, m, "")
+	if err != nil {
+		return nil, err
+	}
+	with, _, err := injected(ctx, model, class, m, ownProbe)
+	if err != nil {
+		return nil, err
+	}
+	c := &change{class: class, marks: m}
+	if err := c.placeOfProbes(plain, with); err != nil {
+		return nil, err
+	}
+	return c, c.compare(own, plain)
+}
+
+// injected returns the pod with the marks after and before injection.
+func injected(ctx context.Context, model *inject.Model, class string, m marks, probe string) (after, before map[string]any, err error) {
+	raw := fmt.Appendf(nil, ownPod, m.workload, metadata.Injection, metadata.Class, class, m.account, probe)
+	rules := model.Rules()
+	// The pod is of this revision, whatever that is.
+	namespace := inject.Namespace{Name: m.namespace, Labels: map[string]string{metadata.MonitoredBy: rules.MeshName, metadata.Revision: rules.Revisions[0]}}
+	r := model.Inject(ctx, namespace, inject.Request{Pod: raw})
+	if r.Decision.Outcome != inject.Inject {
+		return nil, nil, fmt.Errorf("%s: %s", r.Decision.Reason, r.Decision.Message)
+	}
+	operations, err := json.Marshal(r.Patch)
+	if err != nil {
+		return nil, nil, err
+	}
+	patch, err := jsonpatch.DecodePatch(operations)
+	if err != nil {
+		return nil, nil, err
+	}
+	text, err := patch.Apply(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	if after, err = decode(text); err != nil {
+		return nil, nil, err
+	}
+	before, err = decode(raw)
+	return after, before, err
+}
+
+func decode(text []byte) (map[string]any, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var v map[string]any
+	return v, d.Decode(&v)
+}
+
+// at returns a part of a JSON object, or nil.
+func at(v any, path ...string) any {
+	for _, key := range path {
+		m, _ := v.(map[string]any)
+		v = m[key]
+	}
+	return v
+}
+
+// items returns a list in a JSON object, or nil.
+func items(v any, path ...string) []any {
+	l, _ := at(v, path...).([]any)
+	return l
+}
+
+func (c *change) placeOfProbes(plain, with map[string]any) error {
+	var was, is string
+	for _, lists := range []string{"initContainers", "containers"} {
+		was, is = was+variable(items(plain, "spec", lists)), is+variable(items(with, "spec", lists))
+	}
+	if was == "" {
+		return errors.New("its sidecar has no variable " + agentspec.EnvSpec + " for the probes of the application")
+	}
+	probe, err := agentspec.EnvValue([]agentspec.Probe{probed})
+	if err != nil {
+		return err
+	}
+	if strings.Count(is, probe) != 1 {
+		return errors.New("the place of probes in the variable " + agentspec.EnvSpec + " of its sidecar was not found")
+	}
+	c.agent = was
+	c.agentBefore, c.agentAfter, _ = strings.Cut(is, probe)
+	return nil
+}
+
+// variable returns the value of OUTRIGGER_AGENT in the containers.
+func variable(containers []any) string {
+	for _, container := range containers {
+		for _, entry := range items(container, "env") {
+			if at(entry, "name") == agentspec.EnvSpec {
+				text, _ := at(entry, "value").(string)
+				return text
+			}
+		}
+	}
+	return ""
+}
+
+// compare fills c with the difference between the pod before and after injection.
+func (c *change) compare(own, pod map[string]any) error {
+	split := func(list string) (before, after []any, err error) {
+		was, is := items(own, "spec", list), items(pod, "spec", list)
+		i := slices.IndexFunc(is, func(v any) bool { return reflect.DeepEqual(v, was[0]) })
+		if i < 0 {
+			return nil, nil, fmt.Errorf("its templates change the pod's own %s", list)
+		}
+		return is[:i], is[i+1:], nil
+	}
+	var err error
+	if c.before, c.after, err = split("initContainers"); err != nil {
+		return err
+	}
+	var first []any
+	if first, c.containers, err = split("containers"); err != nil {
+		return err
+	}
+	if len(first) > 0 {
+		return errors.New("its templates put a container before the pod's own")
+	}
+	if first, c.volumes, err = split("volumes"); err != nil {
+		return err
+	}
+	if len(first) > 0 {
+		return errors.New("its templates put a volume before the pod's own")
+	}
+	for _, container := range slices.Concat(c.before, c.after, c.containers) {
+		if image, _ := at(container, "image").(string); image == "" {
+			return fmt.Errorf("its templates only add fields to the container %v", at(container, "name"))
+		}
+	}
+	wasSpec, isSpec := own["spec"].(map[string]any), pod["spec"].(map[string]any)
+	for _, spec := range []map[string]any{wasSpec, isSpec} {
+		for _, list := range []string{"initContainers", "containers", "volumes"} {
+			delete(spec, list)
+		}
+	}
+	for key := range isSpec {
+		if !reflect.DeepEqual(wasSpec[key], isSpec[key]) {
+			return fmt.Errorf("its templates set the field spec.%s", key)
+		}
+	}
+	if c.labels, err = added(own, pod, "labels"); err != nil {
+		return err
+	}
+	if c.annotations, err = added(own, pod, "annotations"); err != nil {
+		return err
+	}
+	status, err := decode([]byte(c.annotations[inject.StatusAnnotation]))
+	if err != nil {
+		return fmt.Errorf("reading the status of its injection: %w", err)
+	}
+	delete(c.annotations, inject.StatusAnnotation)
+	for _, key := range []string{"labels", "annotations"} {
+		delete(status, key)
+	}
+	c.status = status
+	return nil
+}
+
+// added returns the labels or annotations that the pod has and its own do not.
+func added(own, pod map[string]any, which string) (map[string]string, error) {
+	more := make(map[string]string)
+	was, _ := at(own, "metadata", which).(map[string]any)
+	is, _ := at(pod, "metadata", which).(map[string]any)
+	for key, v := range is {
+		text, _ := v.(string)
+		switch {
+		case was[key] == nil:
+			more[key] = text
+		case was[key] != v:
+			return nil, fmt.Errorf("its templates change %s of the pod", which)
+		}
+	}
+	return more, nil
+}
