@@ -55,6 +55,9 @@ func (r *release) all(ctx context.Context) error {
 	if err := r.krew(archives); err != nil {
 		return err
 	}
+	if err := r.labs(ctx, digests); err != nil {
+		return err
+	}
 	changes, err := os.ReadFile("CHANGELOG.md")
 	if err != nil {
 		return err
@@ -78,10 +81,7 @@ type archived struct {
 
 // programs builds the archives of the command-line program.
 func (r *release) programs(ctx context.Context, digests map[string]string) ([]archived, error) {
-	set := map[string]string{
-		"internal/version.initDigest":      digests[initProgram.image],
-		"charts/outrigger.releasedDigests": "outrigger=" + digests[coreProgram.image] + ",outriggerInit=" + digests[initProgram.image] + ",outriggerCNI=" + digests[cniProgram.image],
-	}
+	set := pinned(digests)
 	dir, err := os.MkdirTemp("", "outrigger-release-")
 	if err != nil {
 		return nil, err
@@ -113,6 +113,55 @@ func (r *release) programs(ctx context.Context, digests map[string]string) ([]ar
 		all = append(all, a)
 	}
 	return all, nil
+}
+
+// pinned returns the values of the variables by which a program refers to images by digest.
+func pinned(digests map[string]string) map[string]string {
+	return map[string]string{
+		"internal/version.initDigest":      digests[initProgram.image],
+		"charts/outrigger.releasedDigests": "outrigger=" + digests[coreProgram.image] + ",outriggerInit=" + digests[initProgram.image] + ",outriggerCNI=" + digests[cniProgram.image],
+	}
+}
+
+// labPrograms are the programs of a mesh without a cluster, which runs on Linux.
+var labPrograms = []string{"outrigger-lab", "outrigger-agent", "outrigger-cni"}
+
+// labs builds the archives of the lab, which finds its other programs in its own folder.
+func (r *release) labs(ctx context.Context, digests map[string]string) error {
+	dir, err := os.MkdirTemp("", "outrigger-release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for _, p := range userPlatforms {
+		if p.os != "linux" {
+			continue
+		}
+		var files []packed
+		for _, name := range labPrograms {
+			file := filepath.Join(dir, name)
+			if err := r.compile(ctx, "./cmd/"+name, p, file, pinned(digests)); err != nil {
+				return err
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			files = append(files, packed{name, 0o755, text})
+		}
+		license, err := os.ReadFile("LICENSE")
+		if err != nil {
+			return err
+		}
+		archive, err := packTarGz(append(files, packed{"LICENSE", 0o644, license}), r.source)
+		if err != nil {
+			return err
+		}
+		if err := r.write(fmt.Sprintf("outrigger-lab_%s_%s_%s.tar.gz", r.source.Version, p.os, p.arch), archive); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // programFiles returns the files of an archive of the program, which is compiled in the file.
