@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -190,6 +191,8 @@ func TestTrafficLimits(t *testing.T) {
 	f := newField(t)
 	var now, most atomic.Int64
 	full := make(chan struct{})
+	// It is full again whenever the next ones arrive while none ends.
+	begin := sync.OnceFunc(func() { close(full) })
 	for i := range concurrent + 30 {
 		f.add(t, "shop", fmt.Sprintf("pod-%d", i), "envoy", func(w http.ResponseWriter, r *http.Request) {
 			n := now.Add(1)
@@ -197,7 +200,7 @@ func TestTrafficLimits(t *testing.T) {
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
 			if n == concurrent {
-				close(full)
+				begin()
 			}
 			// Without enough requests at once, the test ends with errors of the proxies.
 			<-full
