@@ -226,9 +226,9 @@ func (i Ingress) Admits(a Arrival) bool {
 
 // DestinationAt returns the Destination for connections to the address and port, and
 // false if there is none and the connection leaves the mesh.
-func (o *Outbound) DestinationAt(to netip.AddrPort) (*Destination, bool) {
+func (o *Outbound) DestinationAt(address netip.AddrPort) (*Destination, bool) {
 	for _, d := range o.Destinations.All() {
-		if d.Port == to.Port() && slices.Contains(d.Addresses, to.Addr().Unmap()) {
+		if d.Port == address.Port() && slices.Contains(d.Addresses, address.Addr().Unmap()) {
 			return d, true
 		}
 	}

@@ -78,10 +78,10 @@ func (v *View) PartsSince(former *View) []Part {
 	return slices.SortedFunc(maps.Keys(parts), Part.Compare)
 }
 
-func addNew(to, now, before map[Part]struct{}) {
+func addNew(parts, now, before map[Part]struct{}) {
 	for part := range now {
 		if _, known := before[part]; !known {
-			to[part] = struct{}{}
+			parts[part] = struct{}{}
 		}
 	}
 }

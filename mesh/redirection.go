@@ -49,12 +49,12 @@ func (r Redirection) TakesOutboundPort(port uint16) bool {
 
 // TakesOutbound reports whether the workload's connections to the address and port are
 // redirected to its proxy.
-func (r Redirection) TakesOutbound(to netip.AddrPort) bool {
+func (r Redirection) TakesOutbound(destination netip.AddrPort) bool {
 	in := func(ranges []netip.Prefix) bool {
-		return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return contains(p, to.Addr()) })
+		return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return contains(p, destination.Addr()) })
 	}
-	if !r.TakesOutboundPort(to.Port()) || in(r.ExcludeRanges) {
+	if !r.TakesOutboundPort(destination.Port()) || in(r.ExcludeRanges) {
 		return false
 	}
-	return len(r.IncludeOutbound)+len(r.IncludeRanges) == 0 || slices.Contains(r.IncludeOutbound, to.Port()) || in(r.IncludeRanges)
+	return len(r.IncludeOutbound)+len(r.IncludeRanges) == 0 || slices.Contains(r.IncludeOutbound, destination.Port()) || in(r.IncludeRanges)
 }

@@ -203,12 +203,12 @@ func (r *Redirect) PortFor(port uint16) uint16 {
 
 // Forwarded returns the request that the server of a backend gets, or nil for a connection.
 // The argument matches the route, and is not changed.
-func (r *Route) Forwarded(request *Request, to WeightedBackend) *Request {
+func (r *Route) Forwarded(request *Request, backend WeightedBackend) *Request {
 	if request == nil {
 		return nil
 	}
 	changed := *request
-	changed.Headers = to.Request.Apply(request.Headers)
+	changed.Headers = backend.Request.Apply(request.Headers)
 	if r.Rewrite != nil {
 		if r.Rewrite.Host != "" {
 			changed.Host = r.Rewrite.Host

@@ -28,21 +28,21 @@ type logs struct {
 	isError []*accesslogv3.AccessLogFilter
 }
 
-func logsOf(from direction, record format) logs {
-	refused := []*accesslogv3.AccessLogFilter{expressionFilter(isRefused(from))}
+func logsOf(side direction, record format) logs {
+	refused := []*accesslogv3.AccessLogFilter{expressionFilter(isRefused(side))}
 	if strings.HasPrefix(string(record), string(requestFields)) {
 		// Other refusals of requests have response flags, and expressions are slow.
 		refused = []*accesslogv3.AccessLogFilter{fromStatus(500), allFilters(fromStatus(400), refused[0])}
 	}
 	return logs{
-		records: recordsIf(whereRead, record), lines: stdoutLog(from),
+		records: recordsIf(whereRead, record), lines: stdoutLog(side),
 		isError: append([]*accesslogv3.AccessLogFilter{withFlags()}, refused...),
 	}
 }
 
 // connectionLogs returns the logs of a TCP proxy.
-func connectionLogs(from direction, record format) logs {
-	of := logsOf(from, record)
+func connectionLogs(side direction, record format) logs {
+	of := logsOf(side, record)
 	of.records.Filter = whereConnectionsRead
 	of.ofConnections = true
 	return of
@@ -50,25 +50,25 @@ func connectionLogs(from direction, record format) logs {
 
 // accessLogs returns the logs of requests or connections: the records for the agent and, if
 // access logging is on, lines on stdout.
-func accessLogs(s *mesh.Settings, of logs) []*accesslogv3.AccessLog {
+func accessLogs(s *mesh.Settings, chosen logs) []*accesslogv3.AccessLog {
 	if !s.AccessLog.Enabled {
-		return []*accesslogv3.AccessLog{of.records}
+		return []*accesslogv3.AccessLog{chosen.records}
 	}
 	var filters []*accesslogv3.AccessLogFilter
-	if of.ofConnections {
+	if chosen.ofConnections {
 		filters = append(filters, ended)
 	}
-	if s.AccessLog.IsSampled() && of.isError != nil {
-		some := of.isError
+	if s.AccessLog.IsSampled() && chosen.isError != nil {
+		some := chosen.isError
 		if s.AccessLog.Sampled > 0 {
 			some = append([]*accesslogv3.AccessLogFilter{share(s.AccessLog.Sampled)}, some...)
 		}
 		filters = append(filters, anyFilter(some...))
 	}
 	if len(filters) == 0 {
-		return []*accesslogv3.AccessLog{of.records, of.lines}
+		return []*accesslogv3.AccessLog{chosen.records, chosen.lines}
 	}
-	return []*accesslogv3.AccessLog{of.records, logIf(allFilters(filters...), of.lines)}
+	return []*accesslogv3.AccessLog{chosen.records, logIf(allFilters(filters...), chosen.lines)}
 }
 
 // silentConnections returns the log of connections to an HTTP port whose client has waited and left
@@ -158,7 +158,7 @@ func allFilters(filters ...*accesslogv3.AccessLogFilter) *accesslogv3.AccessLogF
 
 // stdoutLog uses Open Service Mesh's field names, which its users search for, and adds
 // the verified identities and the reasons of refusals.
-func stdoutLog(from direction) *accesslogv3.AccessLog {
+func stdoutLog(side direction) *accesslogv3.AccessLog {
 	return stdout(map[string]format{
 		"authority":                "%REQ(:AUTHORITY)%",
 		"bytes_received":           "%BYTES_RECEIVED%",
@@ -171,7 +171,7 @@ func stdoutLog(from direction) *accesslogv3.AccessLog {
 		"method":                   "%REQ(:METHOD)%",
 		"path":                     "%REQ(:PATH)%",
 		"protocol":                 "%PROTOCOL%",
-		"reason":                   "%CEL(" + format(reasonOf(from)) + ")%",
+		"reason":                   "%CEL(" + format(reasonOf(side)) + ")%",
 		"requested_server_name":    "%REQUESTED_SERVER_NAME%",
 		"request_id":               "%REQ(X-REQUEST-ID)%",
 		"response_code":            "%RESPONSE_CODE%",

@@ -123,8 +123,8 @@ func (b *egress) ranges(port mesh.EgressRoutes) {
 }
 
 // http allows requests to hosts at the addresses of the scope.
-func (b *egress) http(port mesh.EgressRoutes, at scope) {
-	name := at.name(egressName(port.Port))
+func (b *egress) http(port mesh.EgressRoutes, where scope) {
+	name := where.name(egressName(port.Port))
 	hosts := make([]*routev3.VirtualHost, 0, len(port.Hosts)+1)
 	var filters []*hcmv3.HttpFilter
 	for _, host := range port.Hosts {
@@ -132,7 +132,7 @@ func (b *egress) http(port mesh.EgressRoutes, at scope) {
 			filters = dynamicForward
 		}
 		hosts = append(hosts, &routev3.VirtualHost{
-			Name: host.Host, Domains: domains(host.Host, port.Port), Routes: b.routes(host, port.Port, at),
+			Name: host.Host, Domains: domains(host.Host, port.Port), Routes: b.routes(host, port.Port, where),
 		})
 	}
 	others := &routev3.Route{Match: match(mesh.HTTPMatch{}), Action: respond(403)}
@@ -145,7 +145,7 @@ func (b *egress) http(port mesh.EgressRoutes, at scope) {
 	b.resources = append(b.resources, newResource(routeType, name, &routev3.RouteConfiguration{
 		Name: name, VirtualHosts: hosts, ValidateClusters: wrapperspb.Bool(false),
 	}))
-	b.chain(name, port.Port, at.match(), httpFilter(httpOptions{
+	b.chain(name, port.Port, where.match(), httpFilter(httpOptions{
 		StatPrefix: name, RouteName: name, Settings: b.builder.settings, Logs: egressRequests, Filters: filters, Compared: port.ComparedHeaders(), ComparesPath: port.ComparesPath(),
 	}))
 }
@@ -163,7 +163,7 @@ func domains(host string, port uint16) []string {
 }
 
 // routes returns the routes of a host at the addresses of the scope.
-func (b *egress) routes(host mesh.EgressHost, port uint16, at scope) []*routev3.Route {
+func (b *egress) routes(host mesh.EgressHost, port uint16, where scope) []*routev3.Route {
 	var routes []*routev3.Route
 	add := func(matches []mesh.HTTPMatch, cluster string) {
 		for _, m := range matches {
@@ -173,7 +173,7 @@ func (b *egress) routes(host mesh.EgressHost, port uint16, at scope) []*routev3.
 		}
 	}
 	for _, within := range host.Within {
-		if at.within(within) {
+		if where.within(within) {
 			add(within.Matches, b.addressCluster(host, port, mesh.HTTP))
 		}
 	}
@@ -184,12 +184,12 @@ func (b *egress) routes(host mesh.EgressHost, port uint16, at scope) []*routev3.
 }
 
 // tls allows TLS connections to server names at the addresses of the scope.
-func (b *egress) tls(port mesh.EgressRoutes, at scope) {
+func (b *egress) tls(port mesh.EgressRoutes, where scope) {
 	for _, host := range port.Hosts {
 		name, cluster := egressName(port.Port)+"/"+host.Host, blockedCluster
 		var filters []*listenerv3.Filter
 		switch {
-		case slices.ContainsFunc(host.Within, func(w mesh.EgressWithin) bool { return at.within(w) && len(w.Matches) > 0 }):
+		case slices.ContainsFunc(host.Within, func(w mesh.EgressWithin) bool { return where.within(w) && len(w.Matches) > 0 }):
 			cluster = b.addressCluster(host, port.Port, mesh.TCP)
 		case len(host.Matches) > 0:
 			cluster = b.hostCluster(host, port.Port, mesh.TCP)
@@ -197,9 +197,9 @@ func (b *egress) tls(port mesh.EgressRoutes, at scope) {
 				filters = append(filters, dynamicForwardSNI(port.Port))
 			}
 		}
-		match := at.match()
+		match := where.match()
 		match.TransportProtocol, match.ServerNames = "tls", namesOfTLS(host.Host)
-		b.chain(at.name(name), port.Port, match, append(filters, b.builder.tcpTo(cluster, cluster))...)
+		b.chain(where.name(name), port.Port, match, append(filters, b.builder.tcpTo(cluster, cluster))...)
 	}
 }
 

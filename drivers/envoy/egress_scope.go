@@ -41,11 +41,11 @@ func (s scope) within(w mesh.EgressWithin) bool {
 	})
 }
 
-func (s scope) name(of string) string {
+func (s scope) name(kind string) string {
 	if !s.prefix.IsValid() {
-		return of
+		return kind
 	}
-	return of + "/at/" + s.prefix.String()
+	return kind + "/at/" + s.prefix.String()
 }
 
 func (s scope) match() *listenerv3.FilterChainMatch {

@@ -44,8 +44,8 @@ type refusal struct {
 }
 
 // applies reports whether the refusal can happen to what comes from there.
-func (r refusal) applies(from direction) bool {
-	return len(r.of) == 0 || slices.Contains(r.of, from)
+func (r refusal) applies(side direction) bool {
+	return len(r.of) == 0 || slices.Contains(r.of, side)
 }
 
 // refusals are in order: the first one that applies counts.
@@ -86,10 +86,10 @@ func reasonsOf(refusals []refusal) []agentspec.Reason {
 }
 
 // isRefused is a CEL expression that is true for refusals.
-func isRefused(from direction) string {
+func isRefused(side direction) string {
 	var all []string
 	for _, r := range refusals {
-		if r.applies(from) {
+		if r.applies(side) {
 			all = append(all, r.expression)
 		}
 	}
@@ -97,10 +97,10 @@ func isRefused(from direction) string {
 }
 
 // reasonOf is a CEL expression whose value is the reason of a refusal, or "".
-func reasonOf(from direction) string {
+func reasonOf(side direction) string {
 	out := &strings.Builder{}
 	for _, r := range refusals {
-		if r.applies(from) {
+		if r.applies(side) {
 			fmt.Fprintf(out, "%s ? '%s' : ", r.expression, r.reason)
 		}
 	}

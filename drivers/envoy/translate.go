@@ -187,12 +187,12 @@ func (t *Translator) own(key proxyKey, view *mesh.View) *changes {
 
 // part returns the resources of the part with the digest, made by the function unless
 // they are cached.
-func (t *Translator) part(key partKey, from mesh.Digest, make func() []*Resource) []*Resource {
+func (t *Translator) part(key partKey, digest mesh.Digest, make func() []*Resource) []*Resource {
 	state := t.parts.Get(key)
 	state.Lock()
 	defer state.Unlock()
-	if state.from != from {
-		state.from, state.made = from, make()
+	if state.from != digest {
+		state.from, state.made = digest, make()
 	}
 	return state.made
 }

@@ -13,9 +13,9 @@ var refusal = syntax.Literal("http-request deny deny_status 500")
 
 // changesOf returns the lines of a target that change requests and responses. What HAProxy
 // can't express answers 500 instead.
-func changesOf(r *mesh.Route, to mesh.WeightedBackend) []syntax.Text {
-	lines := append(corsLines(r.CORS, syntax.Literal("http-response"), syntax.Text{}), headerLines(syntax.Literal("http-request"), true, to.Request)...)
-	lines = append(lines, headerLines(syntax.Literal("http-response"), false, to.Response)...)
+func changesOf(r *mesh.Route, backend mesh.WeightedBackend) []syntax.Text {
+	lines := append(corsLines(r.CORS, syntax.Literal("http-response"), syntax.Text{}), headerLines(syntax.Literal("http-request"), true, backend.Request)...)
+	lines = append(lines, headerLines(syntax.Literal("http-response"), false, backend.Response)...)
 	if rewrite := r.Rewrite; rewrite != nil {
 		if rewrite.Host != "" {
 			lines = append(lines, withFormat(syntax.Literal("http-request set-header host"), syntax.Value(rewrite.Host)))
@@ -160,13 +160,13 @@ func changedPath(change mesh.PathChange, prefix string) syntax.Format {
 }
 
 // redirect returns the name of a target that redirects all requests.
-func (d *document) redirect(of *mesh.Destination, r *mesh.Route) syntax.Text {
+func (d *document) redirect(destination *mesh.Destination, r *mesh.Route) syntax.Text {
 	to := r.Redirect
 	host := syntax.Value(to.Host)
 	if to.Host == "" {
 		host = syntax.Constant("%[req.hdr(host),field(1,:)]")
 	}
-	if port := to.PortFor(of.Port); port != 0 {
+	if port := to.PortFor(destination.Port); port != 0 {
 		host = host.Then(syntax.Constant(":"), syntax.Decimal(port))
 	}
 	path := changedPath(to.Path, r.Match.Path.Prefix)

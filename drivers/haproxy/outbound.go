@@ -91,12 +91,12 @@ func (d *document) addOutbound() {
 	}
 }
 
-func (d *document) addDestination(of *mesh.Destination, to syntax.Text) {
-	into, routes := &d.tcpMap, []mesh.Route{{Backends: of.Backends}}
-	here := anyOf(syntax.Literal("var(sess.tcp) -m str"), []syntax.Text{to})
-	if of.Protocol.IsHTTP() {
-		into, routes = &d.httpMap, of.Routes
-		here = anyOf(syntax.Literal("var(sess.http) -m str"), []syntax.Text{to})
+func (d *document) addDestination(destination *mesh.Destination, section syntax.Text) {
+	into, routes := &d.tcpMap, []mesh.Route{{Backends: destination.Backends}}
+	here := anyOf(syntax.Literal("var(sess.tcp) -m str"), []syntax.Text{section})
+	if destination.Protocol.IsHTTP() {
+		into, routes = &d.httpMap, destination.Routes
+		here = anyOf(syntax.Literal("var(sess.http) -m str"), []syntax.Text{section})
 	}
 	unchosen := syntax.Literal("!chosen")
 	add := func(choice []draw, s *sticky, m mesh.HTTPMatch, parts ...part) {
@@ -104,37 +104,37 @@ func (d *document) addDestination(of *mesh.Destination, to syntax.Text) {
 		// The matches of a rule share its targets.
 		if last < 0 || len(d.Routes[last].Matches) == 0 || !slices.Equal(d.Routes[last].To, choice) || !sameSession(d.Routes[last].Session, s) {
 			last++
-			d.Routes = append(d.Routes, route{Name: syntax.Fill("d{}", syntax.Number(last)), HTTP: of.Protocol.IsHTTP(), To: choice, Session: s})
+			d.Routes = append(d.Routes, route{Name: syntax.Fill("d{}", syntax.Number(last)), HTTP: destination.Protocol.IsHTTP(), To: choice, Session: s})
 		}
 		r := matching(syntax.Fill("d{}-{}", syntax.Number(last), syntax.Number(len(d.Routes[last].Matches))), unchosen, m, parts...)
-		r.HTTP = of.Protocol.IsHTTP()
+		r.HTTP = destination.Protocol.IsHTTP()
 		d.Routes[last].Matches = append(d.Routes[last].Matches, r)
 	}
-	for _, server := range of.Servers {
-		add(d.draw(of, &mesh.Route{Backends: server.Backends}), nil, mesh.HTTPMatch{}, here, hosts(syntax.Literal("var(sess.server)"), strings.TrimSuffix(server.Host, ".")))
+	for _, server := range destination.Servers {
+		add(d.draw(destination, &mesh.Route{Backends: server.Backends}), nil, mesh.HTTPMatch{}, here, hosts(syntax.Literal("var(sess.server)"), strings.TrimSuffix(server.Host, ".")))
 	}
-	if len(of.Servers) > 0 {
-		d.ByServerName = append(d.ByServerName, to)
+	if len(destination.Servers) > 0 {
+		d.ByServerName = append(d.ByServerName, section)
 	}
-	if of.ComparesPath() {
-		d.ByPath = append(d.ByPath, to)
+	if destination.ComparesPath() {
+		d.ByPath = append(d.ByPath, section)
 	}
 	for i := range routes {
-		choice := d.draw(of, &routes[i])
-		if len(routes) == 1 && len(choice) == 1 && routes[i].Match.Matches(nil) && len(of.Servers) == 0 {
+		choice := d.draw(destination, &routes[i])
+		if len(routes) == 1 && len(choice) == 1 && routes[i].Match.Matches(nil) && len(destination.Servers) == 0 {
 			// A single target without conditions goes into the map itself.
-			to = choice[0].Target
+			section = choice[0].Target
 			break
 		}
 		s, _ := sessionOf(routes[i].Session)
 		add(choice, s, routes[i].Match, here)
 	}
-	if of.Protocol.IsHTTP() && (len(routes) == 0 || !routes[len(routes)-1].Match.Matches(nil)) {
+	if destination.Protocol.IsHTTP() && (len(routes) == 0 || !routes[len(routes)-1].Match.Matches(nil)) {
 		add([]draw{{Target: unmatched, Below: 1_000_000}}, nil, mesh.HTTPMatch{}, here)
 	}
-	for _, address := range of.Addresses {
+	for _, address := range destination.Addresses {
 		if usable(address) {
-			fmt.Fprintf(into, "%s:%d %s\n", syntax.Address(address), of.Port, to)
+			fmt.Fprintf(into, "%s:%d %s\n", syntax.Address(address), destination.Port, section)
 		}
 	}
 }
@@ -144,9 +144,9 @@ func sameSession(a, b *sticky) bool {
 }
 
 // draw returns the targets of a route, at least one.
-func (d *document) draw(of *mesh.Destination, r *mesh.Route) []draw {
+func (d *document) draw(destination *mesh.Destination, r *mesh.Route) []draw {
 	if r.Redirect != nil {
-		return []draw{{Target: d.redirect(of, r), Below: 1_000_000}}
+		return []draw{{Target: d.redirect(destination, r), Below: 1_000_000}}
 	}
 	s, ok := sessionOf(r.Session)
 	if !ok {
@@ -157,7 +157,7 @@ func (d *document) draw(of *mesh.Destination, r *mesh.Route) []draw {
 	for _, b := range r.Backends {
 		if b.Weight > 0 || s != nil {
 			sum += uint64(b.Weight)
-			one := draw{Target: d.target(of, r, b), Below: sum}
+			one := draw{Target: d.target(destination, r, b), Below: sum}
 			if to, ok := d.Targets[one.Target]; ok && s != nil {
 				one.Share, one.Place = s.ShareOf(b.Backend), cmp.Or(to.Via, one.Target)
 			}
@@ -174,15 +174,15 @@ func (d *document) draw(of *mesh.Destination, r *mesh.Route) []draw {
 }
 
 // target returns the name of the target for a backend with what the route asks of it.
-func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedBackend) syntax.Text {
-	if to.Backend == "" && of.Protocol.IsHTTP() {
+func (d *document) target(destination *mesh.Destination, r *mesh.Route, backend mesh.WeightedBackend) syntax.Text {
+	if backend.Backend == "" && destination.Protocol.IsHTTP() {
 		return unresolved
 	}
-	b, ok := d.View.Outbound.Backends.Get(to.Backend)
-	if !ok || b.Protocol.IsHTTP() != of.Protocol.IsHTTP() {
+	b, ok := d.View.Outbound.Backends.Get(backend.Backend)
+	if !ok || b.Protocol.IsHTTP() != destination.Protocol.IsHTTP() {
 		return nowhere
 	}
-	name, changes := syntax.Section(b.Name), changesOf(r, to)
+	name, changes := syntax.Section(b.Name), changesOf(r, backend)
 	s, _ := sessionOf(r.Session)
 	if r.Timeout > 0 || r.Retry != nil || s != nil || len(changes)+len(r.Mirrors) > 0 {
 		asked := mesh.DigestOf(mesh.Route{Timeout: r.Timeout, Retry: r.Retry, Session: r.Session, Mirrors: r.Mirrors})
@@ -201,7 +201,7 @@ func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedB
 	}
 	for _, m := range r.Mirrors {
 		count := len(d.Targets)
-		to := d.target(of, &mesh.Route{Timeout: r.Timeout}, mesh.WeightedBackend{Backend: m.Backend})
+		to := d.target(destination, &mesh.Route{Timeout: r.Timeout}, mesh.WeightedBackend{Backend: m.Backend})
 		if copied, ok := d.Targets[to]; ok {
 			if len(d.Targets) > count {
 				// No route has it.

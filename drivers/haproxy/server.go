@@ -69,7 +69,7 @@ func (t target) Lines(zone string) []server {
 }
 
 // share returns the part of a limit for one of several servers.
-func share(n uint32, of int) uint32 { return max(1, min(n, 1<<30)/uint32(max(1, of))) }
+func share(n uint32, count int) uint32 { return max(1, min(n, 1<<30)/uint32(max(1, count))) }
 
 // Servers returns the servers for a client in the zone. If endpoints of that zone are
 // preferred, the others are backups. If endpoints are ejected and there are no such backups,

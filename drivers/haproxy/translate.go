@@ -169,9 +169,9 @@ type limit struct {
 	Limit *mesh.RequestLimit
 }
 
-func limitOf(name syntax.Text, port uint16, path mesh.HTTPMatch, of any) limit {
+func limitOf(name syntax.Text, port uint16, path mesh.HTTPMatch, data any) limit {
 	out := limit{Rule: when(name, syntax.Fill("!limited port-{}", syntax.Number(port)), path)}
-	switch l := of.(type) {
+	switch l := data.(type) {
 	case mesh.RequestLimit:
 		out.Limit = &l
 	case *mesh.RequestLimit:

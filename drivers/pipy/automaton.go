@@ -226,10 +226,10 @@ func (b *automatonBuilder) number(s state) int {
 // follow reads the character r in the state, or the end of the string if r is -1: it
 // follows the instructions that read nothing, and calls reached with each instruction
 // after one that reads r. It returns whether the string may end before r.
-func (b *automatonBuilder) follow(from state, r rune, reached func(pc uint32)) bool {
-	around := syntax.EmptyOpContext(from.before, r)
+func (b *automatonBuilder) follow(start state, r rune, reached func(pc uint32)) bool {
+	around := syntax.EmptyOpContext(start.before, r)
 	seen := make([]bool, len(b.prog.Inst))
-	todo := slices.Clone(from.insts)
+	todo := slices.Clone(start.insts)
 	matched := false
 	for len(todo) > 0 {
 		pc := todo[len(todo)-1]

@@ -112,17 +112,17 @@ default is ` + agentspec.BinDir + `/. The file is written completely or not at a
 }
 
 // copySelf copies the running program.
-func copySelf(to string) error {
-	if info, err := os.Stat(to); strings.HasSuffix(to, "/") || err == nil && info.IsDir() {
-		to = filepath.Join(to, programName)
+func copySelf(file string) error {
+	if info, err := os.Stat(file); strings.HasSuffix(file, "/") || err == nil && info.IsDir() {
+		file = filepath.Join(file, programName)
 	}
 	from, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return fmt.Errorf("opening the agent's own program: %w", err)
 	}
 	defer from.Close()
-	if err := kit.WriteFile(to, from, 0o755); err != nil {
-		return fmt.Errorf("copying the agent to %s: %w", to, err)
+	if err := kit.WriteFile(file, from, 0o755); err != nil {
+		return fmt.Errorf("copying the agent to %s: %w", file, err)
 	}
 	return nil
 }

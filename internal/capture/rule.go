@@ -146,8 +146,8 @@ const maxSenders = 65535
 
 // exceeds matches if the address in the register has more open connections than the
 // limit. The kernel counts them.
-func (w *writer) exceeds(name string, of nftables.SetDatatype, limit uint32) match {
-	set := &nftables.Set{Table: w.table, Name: name, KeyType: of, Dynamic: true, Size: maxSenders}
+func (w *writer) exceeds(name string, datatype nftables.SetDatatype, limit uint32) match {
+	set := &nftables.Set{Table: w.table, Name: name, KeyType: datatype, Dynamic: true, Size: maxSenders}
 	w.note(w.conn.AddSet(set, nil))
 	return match{&expr.Dynset{
 		SrcRegKey: register, SetName: set.Name, SetID: set.ID, Operation: unix.NFT_DYNSET_OP_ADD,
@@ -181,12 +181,12 @@ func (w *writer) ranges(name string, r ranges) rangeSets {
 
 // rangeRules adds a rule for the destinations in the ranges of each address family that has
 // some.
-func (w *writer) rangeRules(c *nftables.Chain, to rangeSets, then4, then6 match) {
-	if to.v4 != nil {
-		w.rule(c, family4(), destination4(), lookup(to.v4, expr.CmpOpEq), then4)
+func (w *writer) rangeRules(c *nftables.Chain, sets rangeSets, then4, then6 match) {
+	if sets.v4 != nil {
+		w.rule(c, family4(), destination4(), lookup(sets.v4, expr.CmpOpEq), then4)
 	}
-	if to.v6 != nil {
-		w.rule(c, family6(), destination6(), lookup(to.v6, expr.CmpOpEq), then6)
+	if sets.v6 != nil {
+		w.rule(c, family6(), destination6(), lookup(sets.v6, expr.CmpOpEq), then6)
 	}
 }
 
@@ -202,11 +202,11 @@ func (w *writer) portRule(c *nftables.Chain, set *nftables.Set, op expr.CmpOp, v
 const chunkSize = 500
 
 // set adds a set of ranges. It returns nil if there are none.
-func (w *writer) set(name string, of nftables.SetDatatype, spans []span) *nftables.Set {
+func (w *writer) set(name string, datatype nftables.SetDatatype, spans []span) *nftables.Set {
 	if len(spans) == 0 {
 		return nil
 	}
-	set := &nftables.Set{Table: w.table, Name: name, KeyType: of, Interval: true}
+	set := &nftables.Set{Table: w.table, Name: name, KeyType: datatype, Interval: true}
 	elements := make([]nftables.SetElement, 0, 2*len(spans))
 	for _, s := range spans {
 		elements = append(elements, nftables.SetElement{Key: s.first})

@@ -29,9 +29,9 @@ const (
 )
 
 // redirect6 redirects an IPv6 connection, translated if the plan says so.
-func (p *plan) redirect6(to uint16) match {
+func (p *plan) redirect6(port uint16) match {
 	if !p.translate6 {
-		return redirect(to)
+		return redirect(port)
 	}
 	const lastBytes = 24 + 8
 	return match{
@@ -39,7 +39,7 @@ func (p *plan) redirect6(to uint16) match {
 		&expr.Payload{DestRegister: word1, Base: expr.PayloadBaseNetworkHeader, Offset: lastBytes, Len: 8},
 		// The kernel fills the rest of the word with zeros.
 		&expr.Payload{DestRegister: word3, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Immediate{Register: portWord, Data: binaryutil.BigEndian.PutUint16(to)},
+		&expr.Immediate{Register: portWord, Data: binaryutil.BigEndian.PutUint16(port)},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV6, RegAddrMin: word0, RegProtoMin: portWord},
 	}
 }

@@ -30,8 +30,8 @@ func (d *destinations) done() *destinations {
 }
 
 // makeDestinations returns where the traffic of an audience to a service port goes.
-func (j *join) makeDestinations(r *graph.Reader, of audience) *destinations {
-	port := of.port
+func (j *join) makeDestinations(r *graph.Reader, users audience) *destinations {
+	port := users.port
 	svc := j.service(r, port.Name)
 	spec, ok := portOf(svc, port.Port)
 	switch {
@@ -52,8 +52,8 @@ func (j *join) makeDestinations(r *graph.Reader, of audience) *destinations {
 		Addresses: addresses, Port: port.Port, Protocol: spec.Protocol,
 	}
 	if spec.Protocol.IsHTTP() {
-		d.Routes = j.routeRequests(r, svc, spec, of.namespace, made)
-	} else if !j.routeConnections(r, svc, spec, of.namespace, made, d) {
+		d.Routes = j.routeRequests(r, svc, spec, users.namespace, made)
+	} else if !j.routeConnections(r, svc, spec, users.namespace, made, d) {
 		d.Backends = []mesh.WeightedBackend{{Backend: port.String(), Weight: 1}}
 		for _, split := range j.splitsInForce(r, svc, spec.Protocol) {
 			d.Backends, d.Origins = j.shares(r, split, port, made), append(d.Origins, originOf(kindTrafficSplit, split.Name, "spec.backends"))
@@ -136,8 +136,8 @@ func (j *join) serviceAddresses(r *graph.Reader, svc *fact.Service, port uint16)
 }
 
 // ownerOf returns the service of the mesh that owns a virtual IP and port, or zero.
-func (j *join) ownerOf(r *graph.Reader, at netip.AddrPort) mesh.Name {
-	for _, name := range j.servicesAt.Get(r, at) {
+func (j *join) ownerOf(r *graph.Reader, address netip.AddrPort) mesh.Name {
+	for _, name := range j.servicesAt.Get(r, address) {
 		if j.member(r, name.Namespace) {
 			return name
 		}

@@ -21,8 +21,8 @@ func (c clients) onDemand() (others fact.Services, ok bool) {
 
 // makeOnDemand returns the Outbound of clients of a service account that know the Services
 // and what they have used, which is not everything.
-func (j *join) makeOnDemand(r *graph.Reader, of clients, others fact.Services) *mesh.Outbound {
-	account := of.ServiceAccount
+func (j *join) makeOnDemand(r *graph.Reader, key clients, others fact.Services) *mesh.Outbound {
+	account := key.ServiceAccount
 	used := j.usedBy.Get(r, account)
 	listed := mesh.NewOutbound("", mesh.Table[*mesh.Destination]{}, mesh.Table[*mesh.Backend]{})
 	if len(others) > 0 {
@@ -42,7 +42,7 @@ func (j *join) makeOnDemand(r *graph.Reader, of clients, others fact.Services) *
 			backends = append(backends, mesh.Change[*mesh.Backend]{Name: b.Name, Value: b})
 		}
 	}
-	known := mesh.NewOutbound(of.scope(), listed.Destinations.With(destinations...), listed.Backends.With(backends...))
+	known := mesh.NewOutbound(key.scope(), listed.Destinations.With(destinations...), listed.Backends.With(backends...))
 	return known.WithUnknown(j.unknown(r))
 }
 
@@ -141,14 +141,14 @@ func (j *join) unknown(r *graph.Reader) []netip.Prefix {
 
 // find returns what the pods of a service account use when they call an address, or false if
 // that is nothing in the mesh that they may call.
-func (j *join) find(account fact.ServiceAccount, at netip.AddrPort) (fact.Used, bool) {
+func (j *join) find(account fact.ServiceAccount, address netip.AddrPort) (fact.Used, bool) {
 	calls := []clients{{ServiceAccount: account}}
 	if settings := j.settings.Current(single); settings != nil && settings.PermissivePolicy {
 		calls = []clients{inNamespace(account.Namespace), everyone}
 	}
 	for _, of := range calls {
 		for _, d := range j.destinationTables.Current(of).All() {
-			if d.Port != at.Port() || !slices.Contains(d.Addresses, at.Addr()) {
+			if d.Port != address.Port() || !slices.Contains(d.Addresses, address.Addr()) {
 				continue
 			}
 			if !isDirect(d.Name) {
@@ -178,7 +178,7 @@ type answer struct {
 // Find returns what the pods of a service account use when they call an address, or false if
 // that is nothing in the mesh that they may call. It waits for the first Snapshot. An error
 // is the cause of ctx.
-func (c *Catalog) Find(ctx context.Context, account fact.ServiceAccount, at netip.AddrPort) (fact.Used, bool, error) {
+func (c *Catalog) Find(ctx context.Context, account fact.ServiceAccount, address netip.AddrPort) (fact.Used, bool, error) {
 	select {
 	case <-c.ready:
 	case <-ctx.Done():
@@ -186,7 +186,7 @@ func (c *Catalog) Find(ctx context.Context, account fact.ServiceAccount, at neti
 	}
 	answers := make(chan answer, 1)
 	select {
-	case c.questions <- question{account, at, answers}:
+	case c.questions <- question{account, address, answers}:
 	case <-ctx.Done():
 		return fact.Used{}, false, context.Cause(ctx)
 	}
@@ -200,12 +200,12 @@ func (c *Catalog) Find(ctx context.Context, account fact.ServiceAccount, at neti
 
 // AwaitDestination waits until the View of a proxy has a Destination at the address, or knows
 // that it has everything. An error is the cause of ctx.
-func (c *Catalog) AwaitDestination(ctx context.Context, proxyUID string, at netip.AddrPort) error {
+func (c *Catalog) AwaitDestination(ctx context.Context, proxyUID string, address netip.AddrPort) error {
 	for {
 		// Subscribe before checking, so that no View is missed in between.
 		changed, leave := c.awaited.enter(proxyUID)
 		view, ok := c.View(proxyUID)
-		if ok && Knows(view, at) {
+		if ok && Knows(view, address) {
 			leave()
 			return nil
 		}
@@ -221,12 +221,12 @@ func (c *Catalog) AwaitDestination(ctx context.Context, proxyUID string, at neti
 
 // Knows reports whether a View has a Destination at the address, or everything that its proxy
 // may call.
-func Knows(view *mesh.View, at netip.AddrPort) bool {
+func Knows(view *mesh.View, address netip.AddrPort) bool {
 	if len(view.Outbound.Unknown) == 0 {
 		return true
 	}
 	for _, d := range view.Outbound.Destinations.All() {
-		if d.Port == at.Port() && slices.Contains(d.Addresses, at.Addr()) {
+		if d.Port == address.Port() && slices.Contains(d.Addresses, address.Addr()) {
 			return true
 		}
 	}

@@ -47,12 +47,12 @@ func (j *join) offerToAll(r *graph.Reader, of audience, out *graph.Output) {
 }
 
 // put puts an offer into the tables of clients.
-func (j *join) put(out *graph.Output, to clients, offer offer) {
+func (j *join) put(out *graph.Output, users clients, offer offer) {
 	for _, d := range offer.destinations {
-		graph.Put(out, j.destinationTables.Of(to), d.Name, d)
+		graph.Put(out, j.destinationTables.Of(users), d.Name, d)
 	}
 	for _, b := range offer.backends {
-		graph.Put(out, j.backendTables.Of(to), b.Name, b)
+		graph.Put(out, j.backendTables.Of(users), b.Name, b)
 	}
 }
 
@@ -287,58 +287,58 @@ func withRetry(d *mesh.Destination, rule *fact.RetryRule) *mesh.Destination {
 
 // makeShared returns the clients whose Outbound some clients have: in permissive mode most have
 // that of everyone.
-func (j *join) makeShared(r *graph.Reader, of clients) clients {
-	if _, ok := of.onDemand(); ok {
-		if j.usedBy.Get(r, of.ServiceAccount).All {
-			return j.shared.Get(r, clients{ServiceAccount: of.ServiceAccount})
+func (j *join) makeShared(r *graph.Reader, key clients) clients {
+	if _, ok := key.onDemand(); ok {
+		if j.usedBy.Get(r, key.ServiceAccount).All {
+			return j.shared.Get(r, clients{ServiceAccount: key.ServiceAccount})
 		}
-		return of
+		return key
 	}
 	if !j.mustSettings(r).PermissivePolicy {
-		return of
+		return key
 	}
-	if of.Name != "" {
-		if j.retried.Of(of.ServiceAccount).Get(r).Len() > 0 {
-			return of
+	if key.Name != "" {
+		if j.retried.Of(key.ServiceAccount).Get(r).Len() > 0 {
+			return key
 		}
-		of.Name = ""
+		key.Name = ""
 	}
-	if of.services == "" && j.destinationTables.Of(of).Get(r).Len() == 0 {
+	if key.services == "" && j.destinationTables.Of(key).Get(r).Len() == 0 {
 		return everyone
 	}
-	return of
+	return key
 }
 
 // makeOutbound returns the Outbound of clients that makeShared has returned.
-func (j *join) makeOutbound(r *graph.Reader, of clients) *mesh.Outbound {
-	if others, ok := of.onDemand(); ok {
-		return j.makeOnDemand(r, of, others)
+func (j *join) makeOutbound(r *graph.Reader, key clients) *mesh.Outbound {
+	if others, ok := key.onDemand(); ok {
+		return j.makeOnDemand(r, key, others)
 	}
 	permissive := j.mustSettings(r).PermissivePolicy
-	if of.services != "" && !permissive {
+	if key.services != "" && !permissive {
 		// There are few.
-		whole := j.outbounds.Get(r, clients{ServiceAccount: of.ServiceAccount})
-		return j.limit(r, whole, of.scope(), fact.ParseServices(of.services))
+		whole := j.outbounds.Get(r, clients{ServiceAccount: key.ServiceAccount})
+		return j.limit(r, whole, key.scope(), fact.ParseServices(key.services))
 	}
-	if permissive && of.Name != "" {
-		all := inNamespace(of.Namespace)
-		all.services = of.services
+	if permissive && key.Name != "" {
+		all := inNamespace(key.Namespace)
+		all.services = key.services
 		shared := j.outbounds.Get(r, j.shared.Get(r, all))
-		return mesh.NewOutbound(of.scope(), overlaid(shared.Destinations, j.retried.Of(of.ServiceAccount).Get(r)), shared.Backends)
+		return mesh.NewOutbound(key.scope(), overlaid(shared.Destinations, j.retried.Of(key.ServiceAccount).Get(r)), shared.Backends)
 	}
-	own, backends := j.destinationTables.Of(of).Get(r), j.backendTables.Of(of).Get(r)
+	own, backends := j.destinationTables.Of(key).Get(r), j.backendTables.Of(key).Get(r)
 	switch {
 	case !permissive:
-		return mesh.NewOutbound(of.scope(), overlaid(own, j.retried.Of(of.ServiceAccount).Get(r)), backends)
-	case of == everyone || of.services != "":
-		return mesh.NewOutbound(of.scope(), own, backends)
+		return mesh.NewOutbound(key.scope(), overlaid(own, j.retried.Of(key.ServiceAccount).Get(r)), backends)
+	case key == everyone || key.services != "":
+		return mesh.NewOutbound(key.scope(), own, backends)
 	}
 	shared := j.outbounds.Get(r, everyone)
 	var more []mesh.Change[*mesh.Backend]
 	for name, b := range backends.All() {
 		more = append(more, mesh.Change[*mesh.Backend]{Name: name, Value: b})
 	}
-	return mesh.NewOutbound(of.scope(), overlaid(shared.Destinations, own), shared.Backends.With(more...))
+	return mesh.NewOutbound(key.scope(), overlaid(shared.Destinations, own), shared.Backends.With(more...))
 }
 
 // overlaid replaces entries of the base by those of the overlay. Names that are only in

@@ -58,18 +58,18 @@ type reach struct {
 	closed []string
 }
 
-func (at *reach) inspect(r *graph.Reader, group *fact.RouteGroup, field string, f *fault) {
-	account, g := at.rule.Destination, &at.grant
+func (reached *reach) inspect(r *graph.Reader, group *fact.RouteGroup, field string, f *fault) {
+	account, g := reached.rule.Destination, &reached.grant
 	if group.TCP != nil {
 		if len(g.HTTP) == 0 {
-			at.inspectConnections(r, group.TCP, field, f)
+			reached.inspectConnections(r, group.TCP, field, f)
 		}
 		return
 	}
 	switch {
-	case len(at.ports.requests) == 0:
+	case len(reached.ports.requests) == 0:
 		f.add(ReasonNoEffect, field, "no Service has an HTTP port for the pods of %s, so there are no requests to match; name a port http, or allow connections with a TCPRoute", account)
-	case len(g.TCP) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(at.ports.requests)), g.reaches):
+	case len(g.TCP) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(reached.ports.requests)), g.reaches):
 		f.add(ReasonNoEffect, field, "the rule's TCPRoutes restrict requests to their ports, none of which is an HTTP port of the pods of %s; add the port to a TCPRoute, or allow the requests in a separate TrafficTarget", account)
 	}
 }

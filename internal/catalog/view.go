@@ -30,8 +30,8 @@ func (j *join) offerProxy(r *graph.Reader, key mesh.Name, out *graph.Output) {
 }
 
 // offerOutbound puts the Outbound of clients.
-func (j *join) offerOutbound(r *graph.Reader, of clients, out *graph.Output) {
-	graph.Put(out, j.outboundsTable, of.scope(), j.outbounds.Get(r, of))
+func (j *join) offerOutbound(r *graph.Reader, key clients, out *graph.Output) {
+	graph.Put(out, j.outboundsTable, key.scope(), j.outbounds.Get(r, key))
 }
 
 // offerNamespace publishes a namespace of the mesh.

@@ -132,4 +132,4 @@ func (f *Facts) try(ctx context.Context, client kubernetes.Interface) {
 	}
 }
 
-func sorted[T any](of map[string]T) []string { return slices.Sorted(maps.Keys(of)) }
+func sorted[T any](set map[string]T) []string { return slices.Sorted(maps.Keys(set)) }

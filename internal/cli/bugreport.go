@@ -142,14 +142,14 @@ func absent(name string) error {
 }
 
 // writeArchive writes the files to an archive, which never exists incomplete.
-func writeArchive(name string, files []reportFile, at time.Time) (size int64, err error) {
+func writeArchive(name string, files []reportFile, now time.Time) (size int64, err error) {
 	// Only the owner may read it.
 	temporary, err := os.CreateTemp(filepath.Dir(name), ".outrigger-bug-report-*")
 	if err != nil {
 		return 0, fmt.Errorf("%w; with -o, name a file that can be written", err)
 	}
 	defer func() { err = errors.Join(err, ignoreAbsent(os.Remove(temporary.Name()))) }()
-	err = archive(temporary, strings.TrimSuffix(filepath.Base(name), ".tar.gz"), files, at)
+	err = archive(temporary, strings.TrimSuffix(filepath.Base(name), ".tar.gz"), files, now)
 	if err == nil {
 		err = temporary.Sync()
 	}

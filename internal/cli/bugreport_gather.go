@@ -411,11 +411,11 @@ func (r *report) add(name, content string) {
 }
 
 // archive writes a compressed archive with the files in the directory dir.
-func archive(to io.Writer, dir string, files []reportFile, at time.Time) error {
-	compressed := gzip.NewWriter(to)
+func archive(out io.Writer, dir string, files []reportFile, now time.Time) error {
+	compressed := gzip.NewWriter(out)
 	w := tar.NewWriter(compressed)
 	for _, file := range files {
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: path.Join(dir, file.name), Mode: 0o600, Size: int64(len(file.content)), ModTime: at, Format: tar.FormatPAX}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: path.Join(dir, file.name), Mode: 0o600, Size: int64(len(file.content)), ModTime: now, Format: tar.FormatPAX}
 		if err := w.WriteHeader(header); err != nil {
 			return err
 		}

@@ -88,13 +88,13 @@ Exit codes: 0 the log was read, 1 there is no sidecar or something failed, 2 wro
 }
 
 // copyLog writes a container's log until the log or ctx ends.
-func copyLog(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, options *corev1.PodLogOptions, to io.Writer) error {
+func copyLog(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, options *corev1.PodLogOptions, w io.Writer) error {
 	stream, err := client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
 	if err != nil {
 		return fmt.Errorf("the log of container %s of pod %s/%s: %w", options.Container, pod.Namespace, pod.Name, err)
 	}
 	defer stream.Close()
-	if _, err := io.Copy(terminal.Writer(to), stream); err != nil && ctx.Err() == nil {
+	if _, err := io.Copy(terminal.Writer(w), stream); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("the log of container %s of pod %s/%s: %w", options.Container, pod.Namespace, pod.Name, err)
 	}
 	return nil

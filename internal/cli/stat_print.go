@@ -71,32 +71,32 @@ func rate(n float64) string {
 	return fmt.Sprintf("%.1f", n)
 }
 
-func sum(of map[string]float64) float64 {
+func sum(values map[string]float64) float64 {
 	all := 0.0
-	for _, key := range slices.Sorted(maps.Keys(of)) {
-		all += of[key]
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		all += values[key]
 	}
 	return all
 }
 
 // rates formats numbers per second by name, in the names' order.
-func rates(of map[string]float64) string {
+func rates(values map[string]float64) string {
 	var list []string
-	for _, key := range slices.Sorted(maps.Keys(of)) {
-		list = append(list, key+"="+rate(of[key]))
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		list = append(list, key+"="+rate(values[key]))
 	}
 	return orDash(strings.Join(list, ","))
 }
 
 // share formats a share, rounded down so that 100% means all.
-func share(of *float64) string {
+func share(value *float64) string {
 	switch {
-	case of == nil:
+	case value == nil:
 		return "-"
-	case *of >= 1:
+	case *value >= 1:
 		return "100%"
 	}
-	return fmt.Sprintf("%.1f%%", math.Floor(*of*1000)/10)
+	return fmt.Sprintf("%.1f%%", math.Floor(*value*1000)/10)
 }
 
 // latency formats seconds.

@@ -116,14 +116,14 @@ const maxAny = 5
 
 // findAny says why a client's own sidecar closes connections. The sidecar does not know the
 // services that the client may not call, so these are the ones that could have been meant.
-func (r *rules) findAny(ctx context.Context, from string, services []Service) []string {
-	text := []string{"Its own sidecar closes connections to what no rule lets " + from + " call."}
+func (r *rules) findAny(ctx context.Context, caller string, services []Service) []string {
+	text := []string{"Its own sidecar closes connections to what no rule lets " + caller + " call."}
 	asked := 0
 	for _, s := range services {
 		if asked == maxAny {
 			return append(text, "There are more services that it may not call.")
 		}
-		rule := r.find(ctx, question{from, s.ID})
+		rule := r.find(ctx, question{caller, s.ID})
 		if !rule.allowed {
 			asked++
 			text = append(append(text, s.ID+":"), rule.text...)

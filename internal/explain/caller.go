@@ -34,22 +34,22 @@ func (c caller) address(other netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-func (x *inquiry) findCaller(from mesh.Name) (caller, bool) {
-	if workload, ok := x.snapshot.Workloads.Get(from.String()); ok {
+func (x *inquiry) findCaller(name mesh.Name) (caller, bool) {
+	if workload, ok := x.snapshot.Workloads.Get(name.String()); ok {
 		c := caller{workload: workload, view: x.viewOf(workload)}
-		x.say("caller", "pod "+from.String()+" "+c.describe())
-		x.involveName("Pod", from)
+		x.say("caller", "pod "+name.String()+" "+c.describe())
+		x.involveName("Pod", name)
 		return c, true
 	}
 	var with, without []caller
 	var inNamespace []string
 	for _, key := range x.snapshot.Workloads.Names() {
 		workload, _ := x.snapshot.Workloads.Get(key)
-		if workload.Namespace != from.Namespace {
+		if workload.Namespace != name.Namespace {
 			continue
 		}
 		inNamespace = append(inNamespace, workload.Name.Name+" ("+workload.ServiceAccount+")")
-		if workload.ServiceAccount != from.Name || workload.Ended {
+		if workload.ServiceAccount != name.Name || workload.Ended {
 			continue
 		}
 		if view := x.viewOf(workload); view != nil {
@@ -60,11 +60,11 @@ func (x *inquiry) findCaller(from mesh.Name) (caller, bool) {
 	}
 	all := slices.Concat(with, without)
 	if len(all) == 0 {
-		hint := "the mesh has no workload in namespace " + from.Namespace
+		hint := "the mesh has no workload in namespace " + name.Namespace
 		if len(inNamespace) > 0 {
 			hint = "the workloads there, and their service accounts, are " + list(inNamespace, 10)
 		}
-		x.fail("FROM %s: the mesh has no pod of that name, and none with that service account; %s", from, hint)
+		x.fail("FROM %s: the mesh has no pod of that name, and none with that service account; %s", name, hint)
 		return caller{}, false
 	}
 	c := all[0]
@@ -72,7 +72,7 @@ func (x *inquiry) findCaller(from mesh.Name) (caller, bool) {
 	if len(all) > 1 {
 		one = fmt.Sprintf("one of %d running", len(all))
 	}
-	x.say("caller", fmt.Sprintf("pod %s, %s as service account %s, %s", c.workload.Name, one, from, c.describe()))
+	x.say("caller", fmt.Sprintf("pod %s, %s as service account %s, %s", c.workload.Name, one, name, c.describe()))
 	x.involveName("Pod", c.workload.Name)
 	return c, true
 }

@@ -54,33 +54,33 @@ func (x *inquiry) endpointOfHost(host, namespace string) (mesh.Endpoint, bool) {
 }
 
 // callEndpoint calls an endpoint by its own DNS name, with a port of the pod.
-func (x *inquiry) callEndpoint(c caller, e mesh.Endpoint, to Target) {
+func (x *inquiry) callEndpoint(c caller, e mesh.Endpoint, target Target) {
 	workload, known := x.snapshot.Workloads.Get(e.Workload)
-	port := to.number(e.Port)
+	port := target.number(e.Port)
 	if known {
 		var ok bool
-		if port, ok = podPort(workload, x.viewOf(workload), to); !ok {
-			x.fail("TO %s: pod %s has no named port%s; use its number", x.answer.To, e.Workload, quoted(to.Port))
+		if port, ok = podPort(workload, x.viewOf(workload), target); !ok {
+			x.fail("TO %s: pod %s has no named port%s; use its number", x.answer.To, e.Workload, quoted(target.Port))
 			return
 		}
 		x.namespaces = append(x.namespaces, workload.Namespace)
 	}
-	x.say("destination", fmt.Sprintf("%s is the name of one endpoint, %s", to.Host, e.Addresses[0]))
+	x.say("destination", fmt.Sprintf("%s is the name of one endpoint, %s", target.Host, e.Addresses[0]))
 	x.callAddress(c, netip.AddrPortFrom(e.Addresses[0], port))
 }
 
 // callHeadless calls a headless service, whose name resolves to the addresses of its
 // endpoints, in the mesh or not. A port number is one of the endpoints'.
-func (x *inquiry) callHeadless(c caller, service *fact.Service, to Target) {
-	spec, named := portOf(service, to.Port)
-	if !named && to.number(0) == 0 {
-		x.hasNoPort(service, to)
+func (x *inquiry) callHeadless(c caller, service *fact.Service, target Target) {
+	spec, named := portOf(service, target.Port)
+	if !named && target.number(0) == 0 {
+		x.hasNoPort(service, target)
 		return
 	}
 	var calls []netip.AddrPort
 	for _, e := range x.surroundings.listed(service.Name) {
 		port := e.Port
-		if number := to.number(0); number != 0 {
+		if number := target.number(0); number != 0 {
 			port = number
 		} else if e.portName != spec.Name {
 			continue
@@ -94,7 +94,7 @@ func (x *inquiry) callHeadless(c caller, service *fact.Service, to Target) {
 		return
 	}
 	text := fmt.Sprintf("service %s is headless: its name resolves to the addresses of %s", service.Name, count(len(calls), "endpoint"))
-	if named && spec.Target != 0 && spec.Target != to.number(spec.Target) {
+	if named && spec.Target != 0 && spec.Target != target.number(spec.Target) {
 		text += fmt.Sprintf(", and its port %d is not translated: the endpoints use %d", spec.Port, spec.Target)
 	}
 	x.say("destination", text)
@@ -106,16 +106,16 @@ const maxAliases = 8
 
 // callAlias calls an ExternalName service, which refers to a service or pod of the
 // cluster, or to a host outside.
-func (x *inquiry) callAlias(c caller, service *fact.Service, to Target) {
+func (x *inquiry) callAlias(c caller, service *fact.Service, target Target) {
 	x.involveName("Service", service.Name)
 	x.namespaces = append(x.namespaces, service.Namespace)
 	x.host(&x.request, service.Name.Name+"."+service.Namespace)
-	spec, ok := portOf(service, to.Port)
-	if !ok && to.Port != "" && to.number(0) == 0 {
-		x.hasNoPort(service, to)
+	spec, ok := portOf(service, target.Port)
+	if !ok && target.Port != "" && target.number(0) == 0 {
+		x.hasNoPort(service, target)
 		return
 	}
-	port := to.number(spec.Port)
+	port := target.number(spec.Port)
 	if port == 0 {
 		port = 80
 	}

@@ -181,23 +181,23 @@ func (x *inquiry) isMember(namespace string) bool {
 
 // callElsewhere calls a target that is neither a service nor a pod of the mesh. If no
 // Egress matches, it fails for names that look like typos.
-func (x *inquiry) callElsewhere(c caller, to Target) {
-	name := to.Name
-	host := cmp.Or(to.Host, name.Name+"."+name.Namespace)
+func (x *inquiry) callElsewhere(c caller, target Target) {
+	name := target.Name
+	host := cmp.Or(target.Host, name.Name+"."+name.Namespace)
 	x.host(&x.request, host)
-	port := to.number(80)
+	port := target.number(80)
 	service := x.surroundings.services[name.String()]
-	if spec, ok := portOf(service, to.Port); ok {
+	if spec, ok := portOf(service, target.Port); ok {
 		port = spec.Port
-	} else if to.Port != "" && to.number(0) == 0 {
-		x.fail("TO %s: the port of a target outside the mesh must be a number", to)
+	} else if target.Port != "" && target.number(0) == 0 {
+		x.fail("TO %s: the port of a target outside the mesh must be a number", target)
 		return
 	}
 	isName := name != mesh.Name{}
 	_, known := x.surroundings.members[name.Namespace]
 	member := isName && x.isMember(name.Namespace)
 	// A name with two labels may also be an Internet host.
-	typo := isName && !member && !known && strings.Count(to.Host, ".") != 1
+	typo := isName && !member && !known && strings.Count(target.Host, ".") != 1
 	open, named := true, false
 	c = x.redirectToHost(c, host, port)
 	if c.view != nil {

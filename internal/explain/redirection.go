@@ -10,11 +10,11 @@ import (
 
 // redirect returns the caller as seen at the destination: without its sidecar if the
 // connection is not redirected.
-func (x *inquiry) redirect(c caller, to netip.AddrPort) caller {
-	if c.view == nil || c.workload.Redirection.TakesOutbound(to) {
+func (x *inquiry) redirect(c caller, address netip.AddrPort) caller {
+	if c.view == nil || c.workload.Redirection.TakesOutbound(address) {
 		return c
 	}
-	return x.bypass(c, to.String())
+	return x.bypass(c, address.String())
 }
 
 // redirectToHost is redirect for an unknown address.

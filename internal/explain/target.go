@@ -13,57 +13,57 @@ import (
 )
 
 // callTarget resolves the target and calls it.
-func (x *inquiry) callTarget(c caller, to Target) {
-	if to.Addr.IsValid() {
-		x.host(&x.request, to.Addr.String())
-		x.callAddress(c, netip.AddrPortFrom(to.Addr, to.number(80)))
+func (x *inquiry) callTarget(c caller, target Target) {
+	if target.Addr.IsValid() {
+		x.host(&x.request, target.Addr.String())
+		x.callAddress(c, netip.AddrPortFrom(target.Addr, target.number(80)))
 		return
 	}
-	if to.Host != "" {
-		x.host(&x.request, to.Host)
-		if endpoint, ok := x.endpointOfHost(to.Host, c.workload.Namespace); ok {
-			x.callEndpoint(c, endpoint, to)
+	if target.Host != "" {
+		x.host(&x.request, target.Host)
+		if endpoint, ok := x.endpointOfHost(target.Host, c.workload.Namespace); ok {
+			x.callEndpoint(c, endpoint, target)
 			return
 		}
-		to.Name = serviceOf(to.Host, c.workload.Namespace)
+		target.Name = serviceOf(target.Host, c.workload.Namespace)
 	}
-	service, isService := x.snapshot.Services.Get(to.Name.String())
-	workload, isPod := x.snapshot.Workloads.Get(to.Name.String())
-	alias, isAlias := x.alias(to.Name)
+	service, isService := x.snapshot.Services.Get(target.Name.String())
+	workload, isPod := x.snapshot.Workloads.Get(target.Name.String())
+	alias, isAlias := x.alias(target.Name)
 	switch {
 	case isAlias:
-		x.callAlias(c, alias, to)
+		x.callAlias(c, alias, target)
 	case isService:
-		x.callService(c, service, to)
-	case isPod && to.Host == "":
-		x.callPod(c, workload, to)
+		x.callService(c, service, target)
+	case isPod && target.Host == "":
+		x.callPod(c, workload, target)
 	default:
-		x.callElsewhere(c, to)
+		x.callElsewhere(c, target)
 	}
 }
 
 // host sets the request's host, unless it was given.
 func (x *inquiry) host(r *mesh.Request, host string) { r.Host = cmp.Or(r.Host, host) }
 
-func (x *inquiry) callService(c caller, service *fact.Service, to Target) {
+func (x *inquiry) callService(c caller, service *fact.Service, target Target) {
 	name := service.Name
 	x.involveName("Service", name)
 	x.namespaces = append(x.namespaces, service.Namespace)
 	x.host(&x.request, name.Name+"."+name.Namespace)
 	if service.Headless && len(x.surroundings.slices[name.String()]) > 0 {
-		x.callHeadless(c, service, to)
+		x.callHeadless(c, service, target)
 		return
 	}
-	port, ok := portOf(service, to.Port)
-	if !ok && to.number(0) == 0 && to.Port != "" {
-		x.hasNoPort(service, to)
+	port, ok := portOf(service, target.Port)
+	if !ok && target.number(0) == 0 && target.Port != "" {
+		x.hasNoPort(service, target)
 		return
 	}
 	if !ok {
-		x.end(Unreachable, "destination", fmt.Sprintf("service %s has no port %s", name, cmp.Or(to.Port, "at all")), "its ports are "+list(portsOf(service), 10))
+		x.end(Unreachable, "destination", fmt.Sprintf("service %s has no port %s", name, cmp.Or(target.Port, "at all")), "its ports are "+list(portsOf(service), 10))
 		return
 	}
-	if to.Port == "" && len(service.Ports) > 1 {
+	if target.Port == "" && len(service.Ports) > 1 {
 		x.say("destination", fmt.Sprintf("service %s has the ports %s; assuming %d", name, list(portsOf(service), 10), port.Port))
 	}
 	at := mesh.ServicePort{Name: name, Port: port.Port}
@@ -101,8 +101,8 @@ func callEach[T any](x *inquiry, places []T, call func(T)) {
 }
 
 // hasNoPort reports that the service has no port of that name.
-func (x *inquiry) hasNoPort(service *fact.Service, to Target) {
-	x.fail("TO %s: service %s has no port called %s; its ports are %s", x.answer.To, service.Name, to.Port, list(portsOf(service), 10))
+func (x *inquiry) hasNoPort(service *fact.Service, target Target) {
+	x.fail("TO %s: service %s has no port called %s; its ports are %s", x.answer.To, service.Name, target.Port, list(portsOf(service), 10))
 }
 
 // mostShown limits how many similar parts are explained.
@@ -152,13 +152,13 @@ func portsOf(service *fact.Service) []string {
 
 // destinationsOf returns the Destinations of a service port, sorted. A headless service
 // may have several.
-func destinationsOf(o *mesh.Outbound, at mesh.ServicePort) []*mesh.Destination {
-	if d, ok := o.Destinations.Get(at.String()); ok {
+func destinationsOf(o *mesh.Outbound, port mesh.ServicePort) []*mesh.Destination {
+	if d, ok := o.Destinations.Get(port.String()); ok {
 		return []*mesh.Destination{d}
 	}
 	var found []*mesh.Destination
 	for name, d := range o.Destinations.All() {
-		if strings.HasPrefix(name, at.String()+"@") {
+		if strings.HasPrefix(name, port.String()+"@") {
 			found = append(found, d)
 		}
 	}
@@ -168,24 +168,24 @@ func destinationsOf(o *mesh.Outbound, at mesh.ServicePort) []*mesh.Destination {
 
 // behind returns the Views of the workloads that a service port targets, sorted, with the
 // port of each.
-func (x *inquiry) behind(at mesh.ServicePort) ([]*mesh.View, []uint16) {
+func (x *inquiry) behind(port mesh.ServicePort) ([]*mesh.View, []uint16) {
 	var views []*mesh.View
 	for _, view := range x.snapshot.Views.All() {
-		if targetPort(view, at) != 0 {
+		if targetPort(view, port) != 0 {
 			views = append(views, view)
 		}
 	}
 	slices.SortFunc(views, func(a, b *mesh.View) int { return a.Proxy.Name.Compare(b.Proxy.Name) })
 	ports := make([]uint16, len(views))
 	for i, view := range views {
-		ports[i] = targetPort(view, at)
+		ports[i] = targetPort(view, port)
 	}
 	return views, ports
 }
 
-func targetPort(view *mesh.View, at mesh.ServicePort) uint16 {
+func targetPort(view *mesh.View, servicePort mesh.ServicePort) uint16 {
 	for _, port := range view.Inbound.Ports {
-		if slices.Contains(port.Services, at) {
+		if slices.Contains(port.Services, servicePort) {
 			return port.Port
 		}
 	}
@@ -194,8 +194,8 @@ func targetPort(view *mesh.View, at mesh.ServicePort) uint16 {
 
 // callBehind calls the workloads of a service port in plaintext, bypassing the caller's
 // sidecar or through it as unknown traffic.
-func (x *inquiry) callBehind(c caller, at mesh.ServicePort, text string) {
-	calls := x.callsBehind(c, at)
+func (x *inquiry) callBehind(c caller, port mesh.ServicePort, text string) {
+	calls := x.callsBehind(c, port)
 	if len(calls) == 0 {
 		x.end(Unreachable, "destination", text, "it has no endpoint that accepts connections")
 		return
@@ -206,15 +206,15 @@ func (x *inquiry) callBehind(c caller, at mesh.ServicePort, text string) {
 
 // callsBehind returns plaintext connections to the workloads of a service port, with a
 // sidecar or without.
-func (x *inquiry) callsBehind(c caller, at mesh.ServicePort) []arrival {
+func (x *inquiry) callsBehind(c caller, port mesh.ServicePort) []arrival {
 	var calls []arrival
-	views, ports := x.behind(at)
+	views, ports := x.behind(port)
 	for i, view := range views {
 		calls = append(calls, arrival{caller: c, security: mesh.Plaintext, view: view, workload: view.Proxy.Name.String(), port: ports[i], addresses: view.Proxy.Addresses})
 	}
-	service, _ := x.snapshot.Services.Get(at.Name.String())
-	spec, _ := portOf(service, strconv.Itoa(int(at.Port)))
-	for _, e := range x.surroundings.endpoints(at.Name, spec.Name) {
+	service, _ := x.snapshot.Services.Get(port.Name.String())
+	spec, _ := portOf(service, strconv.Itoa(int(port.Port)))
+	for _, e := range x.surroundings.endpoints(port.Name, spec.Name) {
 		if w, ok := x.snapshot.Workloads.Get(e.Workload); !ok || x.viewOf(w) == nil {
 			calls = append(calls, arrival{caller: c, security: mesh.Plaintext, workload: e.Workload, port: e.Port, addresses: e.Addresses})
 		}
@@ -229,11 +229,11 @@ const (
 )
 
 // callUnknown calls a service that is not among the sidecar's destinations.
-func (x *inquiry) callUnknown(c caller, service *fact.Service, at mesh.ServicePort) {
-	views, ports := x.behind(at)
-	text := fmt.Sprintf("the sidecar of %s has no destination %s", c.workload.Name, at)
+func (x *inquiry) callUnknown(c caller, service *fact.Service, port mesh.ServicePort) {
+	views, ports := x.behind(port)
+	text := fmt.Sprintf("the sidecar of %s has no destination %s", c.workload.Name, port)
 	var details []string
-	services, limited := x.surroundings.unknownTo(c.workload, at.Name)
+	services, limited := x.surroundings.unknownTo(c.workload, port.Name)
 	if len(c.view.Outbound.Unknown) > 0 {
 		x.learn(text)
 		return
@@ -252,9 +252,9 @@ func (x *inquiry) callUnknown(c caller, service *fact.Service, at mesh.ServicePo
 	}
 	x.say("destination", text, details...)
 	var address netip.AddrPort
-	switch calls := x.callsBehind(c, at); {
+	switch calls := x.callsBehind(c, port); {
 	case len(service.Addresses) > 0:
-		address = netip.AddrPortFrom(service.Addresses[0], at.Port)
+		address = netip.AddrPortFrom(service.Addresses[0], port.Port)
 	case service.Headless && len(calls) > 0 && len(calls[0].addresses) > 0:
 		address = netip.AddrPortFrom(calls[0].addresses[0], calls[0].port)
 	default:
@@ -262,7 +262,7 @@ func (x *inquiry) callUnknown(c caller, service *fact.Service, at mesh.ServicePo
 		return
 	}
 	if x.mayLeave(c, mesh.Departure{To: address, Request: &x.request}, fmt.Sprintf("the address of %s", service.Name)) {
-		x.callBehind(c, at, ByKubernetes)
+		x.callBehind(c, port, ByKubernetes)
 	}
 }
 
@@ -273,20 +273,20 @@ func (x *inquiry) learn(text string) {
 	x.end(Mixed, "destination", "the first connection waits until the sidecar has what the caller may call there, and is then treated like later ones: ask again after it")
 }
 
-func (x *inquiry) callPod(c caller, workload *fact.Workload, to Target) {
-	x.involveName("Pod", to.Name)
-	x.namespaces = append(x.namespaces, to.Name.Namespace)
+func (x *inquiry) callPod(c caller, workload *fact.Workload, target Target) {
+	x.involveName("Pod", target.Name)
+	x.namespaces = append(x.namespaces, target.Name.Namespace)
 	if workload.Ended {
-		x.end(Unreachable, "destination", fmt.Sprintf("the containers of pod %s have terminated", to.Name))
+		x.end(Unreachable, "destination", fmt.Sprintf("the containers of pod %s have terminated", target.Name))
 		return
 	}
-	port, ok := podPort(workload, x.viewOf(workload), to)
+	port, ok := podPort(workload, x.viewOf(workload), target)
 	if !ok {
-		x.fail("TO %s: pod %s has no named port%s; use its number as %s:PORT", x.answer.To, to.Name, quoted(to.Port), to.Name)
+		x.fail("TO %s: pod %s has no named port%s; use its number as %s:PORT", x.answer.To, target.Name, quoted(target.Port), target.Name)
 		return
 	}
 	if len(workload.Addresses) == 0 {
-		x.end(Unreachable, "destination", fmt.Sprintf("pod %s has no address yet", to.Name))
+		x.end(Unreachable, "destination", fmt.Sprintf("pod %s has no address yet", target.Name))
 		return
 	}
 	x.host(&x.request, workload.Addresses[0].String())
@@ -303,17 +303,17 @@ func quoted(name string) string {
 
 // podPort returns the port with the number or name. Without a port, it returns the first
 // one that a service targets or a container declares.
-func podPort(workload *fact.Workload, view *mesh.View, to Target) (uint16, bool) {
-	if number := to.number(0); number != 0 {
+func podPort(workload *fact.Workload, view *mesh.View, target Target) (uint16, bool) {
+	if number := target.number(0); number != 0 {
 		return number, true
 	}
 	for _, p := range workload.Ports {
-		if to.Port != "" && p.Name == to.Port {
+		if target.Port != "" && p.Name == target.Port {
 			return p.Number, true
 		}
 	}
 	switch {
-	case to.Port != "":
+	case target.Port != "":
 		return 0, false
 	case view != nil && len(view.Inbound.Ports) > 0:
 		return view.Inbound.Ports[0].Port, true
@@ -324,42 +324,42 @@ func podPort(workload *fact.Workload, view *mesh.View, to Target) (uint16, bool)
 }
 
 // callAddress connects to an address: of a Destination, of a pod, or outside the mesh.
-func (x *inquiry) callAddress(c caller, to netip.AddrPort) {
-	if c.ownAddress(to.Addr()) {
-		x.end(Allowed, "destination", fmt.Sprintf("%s is the caller's own address: the connection stays in the pod, without access control", to))
+func (x *inquiry) callAddress(c caller, address netip.AddrPort) {
+	if c.ownAddress(address.Addr()) {
+		x.end(Allowed, "destination", fmt.Sprintf("%s is the caller's own address: the connection stays in the pod, without access control", address))
 		return
 	}
-	c = x.redirect(c, to)
+	c = x.redirect(c, address)
 	if c.view != nil {
-		if d, ok := c.view.Outbound.DestinationAt(to); ok {
+		if d, ok := c.view.Outbound.DestinationAt(address); ok {
 			x.call(c, d)
 			return
 		}
 	}
 	var workload *fact.Workload
 	for _, w := range x.snapshot.Workloads.All() {
-		if slices.Contains(w.Addresses, to.Addr()) && !w.Ended {
+		if slices.Contains(w.Addresses, address.Addr()) && !w.Ended {
 			workload = w
 		}
 	}
 	if workload != nil && x.viewOf(workload) != nil && c.view != nil &&
-		slices.ContainsFunc(c.view.Outbound.Unknown, func(p netip.Prefix) bool { return p.Contains(to.Addr()) }) {
-		x.learn(fmt.Sprintf("the sidecar of %s has no destination %s, the address of pod %s", c.workload.Name, to, workload.Name))
+		slices.ContainsFunc(c.view.Outbound.Unknown, func(p netip.Prefix) bool { return p.Contains(address.Addr()) }) {
+		x.learn(fmt.Sprintf("the sidecar of %s has no destination %s, the address of pod %s", c.workload.Name, address, workload.Name))
 		return
 	}
-	what := to.String() + ", which is neither a destination of the sidecar nor a pod"
+	what := address.String() + ", which is neither a destination of the sidecar nor a pod"
 	if workload != nil {
-		what = fmt.Sprintf("%s, the address of pod %s, which is not a destination of the mesh", to, workload.Name)
+		what = fmt.Sprintf("%s, the address of pod %s, which is not a destination of the mesh", address, workload.Name)
 	}
-	if !x.mayLeave(c, mesh.Departure{To: to, Request: &x.request}, what) {
+	if !x.mayLeave(c, mesh.Departure{To: address, Request: &x.request}, what) {
 		return
 	}
 	if workload == nil {
-		x.end(Allowed, "destination", fmt.Sprintf("%s is outside the mesh", to))
+		x.end(Allowed, "destination", fmt.Sprintf("%s is outside the mesh", address))
 		return
 	}
 	x.arrive([]arrival{{
 		caller: c, security: mesh.Plaintext, view: x.viewOf(workload),
-		workload: workload.Name.String(), port: to.Port(), addresses: []netip.Addr{to.Addr()},
+		workload: workload.Name.String(), port: address.Port(), addresses: []netip.Addr{address.Addr()},
 	}})
 }

@@ -25,8 +25,8 @@ func newSlots(most int) *slots {
 }
 
 // take waits for a slot. The returned function releases it.
-func (t *slots) take(ctx context.Context, from netip.Addr) (func(), error) {
-	leave, ok := t.from.Take(from)
+func (t *slots) take(ctx context.Context, address netip.Addr) (func(), error) {
+	leave, ok := t.from.Take(address)
 	if !ok {
 		return nil, errBusy
 	}
@@ -60,27 +60,27 @@ func newRate(most int) *rate { return &rate{most: most, by: make(map[netip.Addr]
 
 // take charges an address the full cost of a request in advance. If the address has spent
 // too much, take returns false and charges nothing.
-func (r *rate) take(from netip.Addr, now time.Time) bool {
+func (r *rate) take(address netip.Addr, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	left := r.by[from].left(now)
+	left := r.by[address].left(now)
 	if left+1 > maxRefusals {
 		return false
 	}
-	if _, ok := r.by[from]; !ok && len(r.by) >= r.most {
+	if _, ok := r.by[address]; !ok && len(r.by) >= r.most {
 		r.evict(now)
 	}
-	r.by[from] = spent{left + 1, now}
+	r.by[address] = spent{left + 1, now}
 	return true
 }
 
 // refund reduces the charge for a request that was not refused to that of a granted one.
-func (r *rate) refund(from netip.Addr) {
+func (r *rate) refund(address netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s, ok := r.by[from]; ok {
+	if s, ok := r.by[address]; ok {
 		s.cost = max(s.cost-(1-granted), 0)
-		r.by[from] = s
+		r.by[address] = s
 	}
 }
 

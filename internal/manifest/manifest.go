@@ -111,9 +111,9 @@ var ByteOrderMark = []byte("\xef\xbb\xbf")
 var newline = []byte("\n")
 
 // LineEnd returns the offset after the line that begins at the offset.
-func LineEnd(data []byte, at int) int {
-	if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
-		return at + i + 1
+func LineEnd(data []byte, offset int) int {
+	if i := bytes.IndexByte(data[offset:], '\n'); i >= 0 {
+		return offset + i + 1
 	}
 	return len(data)
 }

@@ -59,8 +59,8 @@ func sum(expr string, by ...string) string {
 	return "sum by (" + strings.Join(by, ", ") + ") (" + expr + ")"
 }
 
-func rate(of, window string) string     { return "rate(" + of + "[" + window + "])" }
-func increase(of, window string) string { return "increase(" + of + "[" + window + "])" }
+func rate(series, window string) string     { return "rate(" + series + "[" + window + "])" }
+func increase(series, window string) string { return "increase(" + series + "[" + window + "])" }
 
 // orZero is 0 in place of no series.
 func orZero(expr string) string { return expr + " or " + sumOfNothing }

@@ -38,13 +38,13 @@ func NewLearner(cat *catalog.Catalog, store Store) *Learner { return &Learner{ca
 // Learn reports whether an address belongs to something in the mesh that the pod may call. If
 // the pod's proxy gets services on demand and lacks this one, it is added, and Learn returns
 // when the proxy's View has it.
-func (l *Learner) Learn(ctx context.Context, account fact.ServiceAccount, podUID string, at netip.AddrPort) (bool, error) {
-	used, found, err := l.catalog.Find(ctx, account, at)
+func (l *Learner) Learn(ctx context.Context, account fact.ServiceAccount, podUID string, address netip.AddrPort) (bool, error) {
+	used, found, err := l.catalog.Find(ctx, account, address)
 	if err != nil || !found {
 		return false, err
 	}
 	view, ok := l.catalog.View(podUID)
-	if !ok || catalog.Knows(view, at) {
+	if !ok || catalog.Knows(view, address) {
 		return true, nil
 	}
 	if err := l.store.Add(ctx, account, used); err != nil {
@@ -52,7 +52,7 @@ func (l *Learner) Learn(ctx context.Context, account fact.ServiceAccount, podUID
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, arrival, fmt.Errorf("ConfigMap %s/%s was written, but does not arrive at this controller", account.Namespace, fact.LearnedName))
 	defer cancel()
-	return true, l.catalog.AwaitDestination(ctx, podUID, at)
+	return true, l.catalog.AwaitDestination(ctx, podUID, address)
 }
 
 // The limits of what is kept. An account that uses more than maxEach gets everything, and so

@@ -255,7 +255,7 @@ func (r *redactor) volume(in map[string]any) map[string]any {
 }
 
 // each applies a function to the objects of a list, and replaces other elements by Mark.
-func each(key string, value any, of func(map[string]any) map[string]any) any {
+func each(key string, value any, f func(map[string]any) map[string]any) any {
 	list, ok := value.([]any)
 	if !ok {
 		return hidden(value)
@@ -268,7 +268,7 @@ func each(key string, value any, of func(map[string]any) map[string]any) any {
 			out[i] = Text(name)
 		}
 		if object, ok := item.(map[string]any); ok {
-			out[i] = of(object)
+			out[i] = f(object)
 		}
 	}
 	return out

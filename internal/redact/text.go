@@ -145,18 +145,18 @@ func user(url string) int {
 }
 
 // word returns the end of the word at a position.
-func word(text string, at int) int {
-	for at < len(text) && !space(text[at]) {
-		at++
+func word(text string, offset int) int {
+	for offset < len(text) && !space(text[offset]) {
+		offset++
 	}
-	return at
+	return offset
 }
 
 func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-func line(text string, at int) int {
-	if end := strings.IndexByte(text[at:], '\n'); end >= 0 {
-		return at + end
+func line(text string, offset int) int {
+	if end := strings.IndexByte(text[offset:], '\n'); end >= 0 {
+		return offset + end
 	}
 	return len(text)
 }
@@ -204,18 +204,18 @@ func pair(text string, from, to int) []span {
 }
 
 // value returns the span of the value that begins at a position.
-func value(text string, key, at int, whole bool) []span {
-	for at < len(text) && (text[at] == ' ' || text[at] == '\t') {
-		at++
+func value(text string, key, offset int, whole bool) []span {
+	for offset < len(text) && (text[offset] == ' ' || text[offset] == '\t') {
+		offset++
 	}
-	end := line(text, at)
-	switch rest := strings.TrimSpace(text[at:end]); {
+	end := line(text, offset)
+	switch rest := strings.TrimSpace(text[offset:end]); {
 	case rest == "" || rest[0] == '|' || rest[0] == '>':
-		return []span{{at, indented(text, key, end)}}
+		return []span{{offset, indented(text, key, end)}}
 	case rest[0] == '[' || rest[0] == '{' || rest[0] == '(' || rest[0] == '&' || rest[0] == '!':
-		return []span{{at, indented(text, key, end)}}
+		return []span{{offset, indented(text, key, end)}}
 	}
-	to, quoted := quote(text, at)
+	to, quoted := quote(text, offset)
 	switch {
 	case quoted:
 		// If this was a key, its value still follows.
@@ -224,7 +224,7 @@ func value(text string, key, at int, whole bool) []span {
 			next++
 		}
 		if next < len(text) && (text[next] == ':' || text[next] == '=') {
-			return append(value(text, key, next+1, whole), span{at, to})
+			return append(value(text, key, next+1, whole), span{offset, to})
 		}
 		// The string ends here but the word goes on: 'it''s', "a"b.
 		if to < len(text) && strings.IndexByte(",}]);:", text[to]) < 0 {
@@ -233,25 +233,25 @@ func value(text string, key, at int, whole bool) []span {
 	case whole:
 		to = end
 	default:
-		to = word(text, at)
+		to = word(text, offset)
 	}
-	return []span{{at, to}}
+	return []span{{offset, to}}
 }
 
 // quote returns the end of the string that begins at a position. Inside another string its
 // quotes are escaped by backslashes.
-func quote(text string, at int) (int, bool) {
-	begin := at
-	for at < len(text) && text[at] == '\\' {
-		at++
+func quote(text string, offset int) (int, bool) {
+	begin := offset
+	for offset < len(text) && text[offset] == '\\' {
+		offset++
 	}
-	level := at - begin
-	if at >= len(text) || text[at] != '"' && text[at] != '\'' && text[at] != '`' {
+	level := offset - begin
+	if offset >= len(text) || text[offset] != '"' && text[offset] != '\'' && text[offset] != '`' {
 		return 0, false
 	}
-	mark, slashes := text[at], 0
+	mark, slashes := text[offset], 0
 	const longest = 64 << 10
-	for i := at + 1; i < min(len(text), at+longest); i++ {
+	for i := offset + 1; i < min(len(text), offset+longest); i++ {
 		switch {
 		case text[i] == '\\':
 			slashes++
@@ -266,7 +266,7 @@ func quote(text string, at int) (int, bool) {
 		slashes = 0
 	}
 	// An unterminated string is hidden up to the limit.
-	return min(len(text), at+longest), true
+	return min(len(text), offset+longest), true
 }
 
 // indented returns the end of the lines that belong to a key by their indentation.

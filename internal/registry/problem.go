@@ -153,11 +153,11 @@ func (r *Registry) problems() map[mesh.ObjectRef][]mesh.Problem {
 	return problems
 }
 
-func add(to map[refusal]*refusers, what refusal, who mesh.Name, when time.Time) {
-	by := to[what]
+func add(refusals map[refusal]*refusers, what refusal, who mesh.Name, when time.Time) {
+	by := refusals[what]
 	if by == nil {
 		by = &refusers{refusal: what, first: who, since: when}
-		to[what] = by
+		refusals[what] = by
 	}
 	by.pods = append(by.pods, who)
 	if cmp.Or(when.Compare(by.since), who.Compare(by.first)) < 0 {
@@ -175,23 +175,23 @@ func first(all []*refusers, most int) []*refusers {
 
 // problem returns the Problem. Its text has no number of proxies, since it would change with
 // every proxy; the number is a metric.
-func (by *refusers) problem(object mesh.ObjectRef, pod mesh.Name) mesh.Problem {
-	who := fmt.Sprintf("the %s proxy of pod %s", by.class, pod)
+func (refused *refusers) problem(object mesh.ObjectRef, pod mesh.Name) mesh.Problem {
+	who := fmt.Sprintf("the %s proxy of pod %s", refused.class, pod)
 	verb := "rejects"
-	if len(by.pods) > 1 {
+	if len(refused.pods) > 1 {
 		who += " and others"
 		verb = "reject"
 	}
 	what := "a part of its configuration"
-	if by.resources != "" {
-		what = by.resources
+	if refused.resources != "" {
+		what = refused.resources
 	}
 	instead := "the previous configuration stays in use"
-	if by.leftOut {
+	if refused.leftOut {
 		instead = "it is left out, so its requests are answered with 500 or denied until it changes"
 	}
 	return mesh.Problem{Object: object, Reason: ReasonRejected,
-		Message: fmt.Sprintf("%s %s %s; %s: %s", who, verb, what, instead, by.message)}
+		Message: fmt.Sprintf("%s %s %s; %s: %s", who, verb, what, instead, refused.message)}
 }
 
 // plain returns the message as one line of limited length.

@@ -44,19 +44,19 @@ func (n *notes) filters(path, namespace string, filters []gateway.HTTPRouteFilte
 }
 
 // mirror adds a mirror, unless no request is for it.
-func (n *notes) mirror(path, namespace string, i int, from *gateway.HTTPRequestMirrorFilter, rule *fact.RouteRule) {
+func (n *notes) mirror(path, namespace string, i int, filter *gateway.HTTPRequestMirrorFilter, rule *fact.RouteRule) {
 	share := gateway.Fraction{Numerator: 1, Denominator: new(int32(1))}
 	switch {
-	case from.Fraction != nil:
-		share = gateway.Fraction{Numerator: from.Fraction.Numerator, Denominator: new(deref(from.Fraction.Denominator, 100))}
-	case from.Percent != nil:
-		share = gateway.Fraction{Numerator: *from.Percent, Denominator: new(int32(100))}
+	case filter.Fraction != nil:
+		share = gateway.Fraction{Numerator: filter.Fraction.Numerator, Denominator: new(deref(filter.Fraction.Denominator, 100))}
+	case filter.Percent != nil:
+		share = gateway.Fraction{Numerator: *filter.Percent, Denominator: new(int32(100))}
 	}
 	if share.Numerator < 0 || *share.Denominator < 1 || share.Numerator > *share.Denominator {
 		n.unusable(rule, fact.ReasonUnsupportedValue, path, "%d of %d is not a share of the requests", share.Numerator, *share.Denominator)
 		return
 	}
-	b := n.routeBackend(path+".backendRef", namespace, gateway.BackendRef{BackendObjectReference: from.BackendRef}, nil, "nothing is mirrored to it")
+	b := n.routeBackend(path+".backendRef", namespace, gateway.BackendRef{BackendObjectReference: filter.BackendRef}, nil, "nothing is mirrored to it")
 	if share.Numerator > 0 && !b.Unusable {
 		rule.Mirrors = append(rule.Mirrors, fact.RouteMirror{
 			RouteBackend: b, Filter: i, Numerator: uint32(share.Numerator), Denominator: uint32(*share.Denominator),
@@ -77,10 +77,10 @@ func httpFilters(filters []gateway.GRPCRouteFilter) []gateway.HTTPRouteFilter {
 	return same
 }
 
-func (n *notes) redirect(path string, from *gateway.HTTPRequestRedirectFilter, rule *fact.RouteRule) *mesh.Redirect {
+func (n *notes) redirect(path string, filter *gateway.HTTPRequestRedirectFilter, rule *fact.RouteRule) *mesh.Redirect {
 	to := &mesh.Redirect{
-		Scheme: deref(from.Scheme, ""), Host: n.newHost(path+".hostname", from.Hostname, rule),
-		Path: n.pathChange(path+".path", from.Path, rule), Status: uint16(deref(from.StatusCode, 302)),
+		Scheme: deref(filter.Scheme, ""), Host: n.newHost(path+".hostname", filter.Hostname, rule),
+		Path: n.pathChange(path+".path", filter.Path, rule), Status: uint16(deref(filter.StatusCode, 302)),
 	}
 	if to.Scheme != "" && to.Scheme != "http" && to.Scheme != "https" {
 		n.unusable(rule, fact.ReasonUnsupportedValue, path+".scheme", "%q is not a scheme for a redirect; use http or https", to.Scheme)
@@ -88,11 +88,11 @@ func (n *notes) redirect(path string, from *gateway.HTTPRequestRedirectFilter, r
 	if !slices.Contains([]uint16{301, 302, 303, 307, 308}, to.Status) {
 		n.unusable(rule, fact.ReasonUnsupportedValue, path+".statusCode", "%d is not the status of a redirect; use 301, 302, 303, 307 or 308", to.Status)
 	}
-	if from.Port != nil {
-		if *from.Port < 1 || *from.Port > maxPort {
-			n.unusable(rule, fact.ReasonUnsupportedValue, path+".port", "%d is not a port; use 1 to %d", *from.Port, maxPort)
+	if filter.Port != nil {
+		if *filter.Port < 1 || *filter.Port > maxPort {
+			n.unusable(rule, fact.ReasonUnsupportedValue, path+".port", "%d is not a port; use 1 to %d", *filter.Port, maxPort)
 		} else {
-			to.Port = uint16(*from.Port)
+			to.Port = uint16(*filter.Port)
 		}
 	}
 	return to
@@ -106,24 +106,24 @@ func (n *notes) newHost(path string, name *gateway.PreciseHostname, rule *fact.R
 	return host
 }
 
-func (n *notes) pathChange(path string, from *gateway.HTTPPathModifier, rule *fact.RouteRule) mesh.PathChange {
-	if from == nil {
+func (n *notes) pathChange(path string, modifier *gateway.HTTPPathModifier, rule *fact.RouteRule) mesh.PathChange {
+	if modifier == nil {
 		return mesh.PathChange{}
 	}
 	change, value := mesh.PathChange{}, ""
 	switch {
-	case from.Type == gateway.FullPathHTTPPathModifier && from.ReplaceFullPath != nil:
-		value = *from.ReplaceFullPath
+	case modifier.Type == gateway.FullPathHTTPPathModifier && modifier.ReplaceFullPath != nil:
+		value = *modifier.ReplaceFullPath
 		change.Full = value
-	case from.Type == gateway.PrefixMatchHTTPPathModifier && from.ReplacePrefixMatch != nil:
-		value = *from.ReplacePrefixMatch
+	case modifier.Type == gateway.PrefixMatchHTTPPathModifier && modifier.ReplacePrefixMatch != nil:
+		value = *modifier.ReplacePrefixMatch
 		if value == "" {
 			// Gateway API has it that an empty prefix is the same as a slash.
 			value = "/"
 		}
 		change.Prefix = value
 	default:
-		n.unusable(rule, fact.ReasonUnsupportedValue, path, "the type %q has no value; set replaceFullPath or replacePrefixMatch", string(from.Type))
+		n.unusable(rule, fact.ReasonUnsupportedValue, path, "the type %q has no value; set replaceFullPath or replacePrefixMatch", string(modifier.Type))
 		return change
 	}
 	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`?#"'\`, r) }) {
@@ -137,7 +137,7 @@ func (n *notes) pathChange(path string, from *gateway.HTTPPathModifier, rule *fa
 // make readers disagree about the message.
 var framing = []string{"host", "connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 
-func (n *notes) headerChanges(path string, from *gateway.HTTPHeaderFilter, rule *fact.RouteRule) mesh.HeaderChanges {
+func (n *notes) headerChanges(path string, filter *gateway.HTTPHeaderFilter, rule *fact.RouteRule) mesh.HeaderChanges {
 	var changes mesh.HeaderChanges
 	valid := func(at, name string) bool {
 		switch {
@@ -150,7 +150,7 @@ func (n *notes) headerChanges(path string, from *gateway.HTTPHeaderFilter, rule 
 		}
 		return false
 	}
-	for i, name := range from.Remove {
+	for i, name := range filter.Remove {
 		if name = strings.ToLower(name); valid(index(path+".remove", i), name) {
 			changes.Remove = append(changes.Remove, name)
 		}
@@ -172,18 +172,18 @@ func (n *notes) headerChanges(path string, from *gateway.HTTPHeaderFilter, rule 
 		}
 		return out
 	}
-	changes.Set, changes.Add = headers("set", from.Set), headers("add", from.Add)
+	changes.Set, changes.Add = headers("set", filter.Set), headers("add", filter.Add)
 	return changes
 }
 
 // cors returns nil if no origin is allowed: the application then answers as if there were no
 // filter.
-func (n *notes) cors(path string, from *gateway.HTTPCORSFilter, rule *fact.RouteRule) *mesh.CORS {
-	to := &mesh.CORS{Credentials: deref(from.AllowCredentials, false), MaxAge: uint32(max(from.MaxAge, 0))}
+func (n *notes) cors(path string, filter *gateway.HTTPCORSFilter, rule *fact.RouteRule) *mesh.CORS {
+	to := &mesh.CORS{Credentials: deref(filter.AllowCredentials, false), MaxAge: uint32(max(filter.MaxAge, 0))}
 	if to.MaxAge == 0 {
 		to.MaxAge = 5
 	}
-	to.Origin = n.origins(path+".allowOrigins", from.AllowOrigins, rule)
+	to.Origin = n.origins(path+".allowOrigins", filter.AllowOrigins, rule)
 	names := func(field string, list []string) string {
 		for i, name := range list {
 			if name != "*" && !isHeaderName(strings.ToLower(name)) {
@@ -195,8 +195,8 @@ func (n *notes) cors(path string, from *gateway.HTTPCORSFilter, rule *fact.Route
 		}
 		return strings.Join(list, ", ")
 	}
-	to.Methods, to.Headers = names("allowMethods", texts(from.AllowMethods)), names("allowHeaders", texts(from.AllowHeaders))
-	if to.Expose = names("exposeHeaders", texts(from.ExposeHeaders)); to.Expose == "*" && to.Credentials {
+	to.Methods, to.Headers = names("allowMethods", texts(filter.AllowMethods)), names("allowHeaders", texts(filter.AllowHeaders))
+	if to.Expose = names("exposeHeaders", texts(filter.ExposeHeaders)); to.Expose == "*" && to.Credentials {
 		n.add(ReasonNoEffect, path+".exposeHeaders", "with credentials there is no way to expose all headers; name them")
 		to.Expose = ""
 	}

@@ -219,10 +219,10 @@ func (n *notes) routeBackend(path, namespace string, ref gateway.BackendRef, fil
 	return b
 }
 
-func (n *notes) httpRouteMatch(path string, from *gateway.HTTPRouteMatch) (fact.RouteMatch, bool) {
+func (n *notes) httpRouteMatch(path string, m *gateway.HTTPRouteMatch) (fact.RouteMatch, bool) {
 	var match fact.RouteMatch
 	ok := true
-	if p := from.Path; p != nil {
+	if p := m.Path; p != nil {
 		value := deref(p.Value, "/")
 		normal, isPath := routePath(value)
 		switch kind := deref(p.Type, gateway.PathMatchPathPrefix); {
@@ -248,17 +248,17 @@ func (n *notes) httpRouteMatch(path string, from *gateway.HTTPRouteMatch) (fact.
 	} else {
 		match.Precedence[1] = len("/")
 	}
-	if from.Method != nil && !slices.Contains(methods, string(*from.Method)) {
-		ok = n.noMatch(path+".method", "%q is not one of the methods %s", string(*from.Method), strings.Join(methods, ", "))
+	if m.Method != nil && !slices.Contains(methods, string(*m.Method)) {
+		ok = n.noMatch(path+".method", "%q is not one of the methods %s", string(*m.Method), strings.Join(methods, ", "))
 	}
-	if from.Method != nil {
-		match.Methods, match.Precedence[2] = []string{string(*from.Method)}, 1
+	if m.Method != nil {
+		match.Methods, match.Precedence[2] = []string{string(*m.Method)}, 1
 	}
-	for i, h := range from.Headers {
+	for i, h := range m.Headers {
 		name := strings.ToLower(string(h.Name))
 		ok = n.keyMatch(index(path+".headers", i), name, string(deref(h.Type, gateway.HeaderMatchExact)), h.Value, &match.Headers) && ok
 	}
-	for i, q := range from.QueryParams {
+	for i, q := range m.QueryParams {
 		ok = n.keyMatch(index(path+".queryParams", i), string(q.Name), string(deref(q.Type, gateway.QueryParamMatchExact)), q.Value, &match.Query) && ok
 	}
 	match.Precedence[3], match.Precedence[4] = len(match.Headers), len(match.Query)
@@ -284,10 +284,10 @@ var (
 	grpcMethod  = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9]*$`)
 )
 
-func (n *notes) grpcRouteMatch(path string, from *gateway.GRPCRouteMatch) (fact.RouteMatch, bool) {
+func (n *notes) grpcRouteMatch(path string, given *gateway.GRPCRouteMatch) (fact.RouteMatch, bool) {
 	var match fact.RouteMatch
 	ok := true
-	if m := from.Method; m != nil {
+	if m := given.Method; m != nil {
 		service, method := deref(m.Service, ""), deref(m.Method, "")
 		match.Precedence[1], match.Precedence[2] = len(service), len(method)
 		const any = "[^/]+"
@@ -315,7 +315,7 @@ func (n *notes) grpcRouteMatch(path string, from *gateway.GRPCRouteMatch) (fact.
 			match.Path = mesh.StringMatch{Exact: "/" + service + "/" + method}
 		}
 	}
-	for i, h := range from.Headers {
+	for i, h := range given.Headers {
 		name := strings.ToLower(string(h.Name))
 		ok = n.keyMatch(index(path+".headers", i), name, string(deref(h.Type, gateway.GRPCHeaderMatchExact)), h.Value, &match.Headers) && ok
 	}
@@ -340,8 +340,8 @@ func (n *notes) expression(path, expression string) (mesh.StringMatch, bool) {
 
 // keyMatch adds a condition on a header or a query parameter. Of several conditions on one
 // name only the first counts, as Gateway API has it.
-func (n *notes) keyMatch(path, name, kind, value string, to *[]mesh.KeyMatch) bool {
-	if slices.ContainsFunc(*to, func(m mesh.KeyMatch) bool { return m.Name == name }) {
+func (n *notes) keyMatch(path, name, kind, value string, matches *[]mesh.KeyMatch) bool {
+	if slices.ContainsFunc(*matches, func(m mesh.KeyMatch) bool { return m.Name == name }) {
 		return true
 	}
 	if !isHeaderName(name) {
@@ -358,6 +358,6 @@ func (n *notes) keyMatch(path, name, kind, value string, to *[]mesh.KeyMatch) bo
 	case hasControl(value):
 		ok = n.noMatch(path+".value", "%q has control characters", value)
 	}
-	*to = append(*to, mesh.KeyMatch{Name: name, StringMatch: match})
+	*matches = append(*matches, mesh.KeyMatch{Name: name, StringMatch: match})
 	return ok
 }

@@ -13,17 +13,17 @@ import (
 )
 
 // ruleSession sets the rule's session persistence. Since Gateway API 1.7, later has the names.
-func (n *notes) ruleSession(path string, from *gateway.SessionPersistence, later laterSession, rule *fact.RouteRule) {
+func (n *notes) ruleSession(path string, persistence *gateway.SessionPersistence, later laterSession, rule *fact.RouteRule) {
 	switch {
-	case from == nil:
+	case persistence == nil:
 		return
 	case rule.Redirect != nil:
 		n.add(ReasonNoEffect, path, "a request that is redirected reaches no endpoint, so there are no sessions; remove the field")
 		return
 	}
-	session, nameAt, cookieAt := &fact.RouteSession{Name: deref(from.SessionName, "")}, path+".sessionName", ""
-	if from.CookieConfig != nil {
-		cookieAt, session.Permanent = path+".cookieConfig", isPermanent(from.CookieConfig.LifetimeType)
+	session, nameAt, cookieAt := &fact.RouteSession{Name: deref(persistence.SessionName, "")}, path+".sessionName", ""
+	if persistence.CookieConfig != nil {
+		cookieAt, session.Permanent = path+".cookieConfig", isPermanent(persistence.CookieConfig.LifetimeType)
 	}
 	if cookie := later.Cookie; cookie != nil {
 		cookieAt, session.Permanent = path+".cookie", isPermanent(cookie.LifetimeType)
@@ -39,10 +39,10 @@ func (n *notes) ruleSession(path string, from *gateway.SessionPersistence, later
 	if later.Header != nil {
 		session.Name, nameAt = later.Header.Name, path+".header.name"
 	}
-	if lifetime := n.routeLimit(path+".absoluteTimeout", from.AbsoluteTimeout, rule); lifetime != nil {
+	if lifetime := n.routeLimit(path+".absoluteTimeout", persistence.AbsoluteTimeout, rule); lifetime != nil {
 		session.Lifetime = *lifetime
 	}
-	switch kind := deref(from.Type, gateway.CookieBasedSessionPersistence); kind {
+	switch kind := deref(persistence.Type, gateway.CookieBasedSessionPersistence); kind {
 	case gateway.CookieBasedSessionPersistence:
 		if later.Header != nil {
 			n.unusable(rule, fact.ReasonUnsupportedValue, path+".header", "a session with the type Cookie has no header; remove it, or set the type to Header")

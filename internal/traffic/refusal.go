@@ -26,18 +26,18 @@ type Refusal struct {
 // Refusals returns what the audited policies would refuse, sorted. With a namespace or an
 // object, which is not a Service, only at the pods there, and with from only the object's
 // requests and connections.
-func (r *Report) Refusals(namespace string, object, from *Object) ([]Refusal, error) {
+func (r *Report) Refusals(namespace string, object, client *Object) ([]Refusal, error) {
 	if object != nil && object.Kind == KindService {
 		return nil, fmt.Errorf("%w: the called proxies do not know the Service; name the workload behind it", ErrQuery)
 	}
-	q := Query{Kind: KindAny, From: from}
+	q := Query{Kind: KindAny, From: client}
 	if err := q.Check(); err != nil {
 		return nil, err
 	}
 	var caller *peer
-	if from != nil {
+	if client != nil {
 		var err error
-		if caller, err = newPeer(r, *from); err != nil {
+		if caller, err = newPeer(r, *client); err != nil {
 			return nil, err
 		}
 	}

@@ -46,8 +46,8 @@ const maxMetrics = 16 << 20
 
 // Parse reads the metrics of a proxy. It reads only those of package telemetry, which come
 // first.
-func Parse(from io.Reader) (Sample, error) {
-	text, found, audits, err := own(from)
+func Parse(r io.Reader) (Sample, error) {
+	text, found, audits, err := own(r)
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,8 @@ func (s Sample) CountsAudits() bool {
 
 // own returns the samples of package telemetry's metrics, and whether it has found any of its
 // metrics, and that of audits, even without samples.
-func own(from io.Reader) (text []byte, found, audits bool, err error) {
-	lines := bufio.NewScanner(io.LimitReader(from, maxMetrics))
+func own(r io.Reader) (text []byte, found, audits bool, err error) {
+	lines := bufio.NewScanner(io.LimitReader(r, maxMetrics))
 	lines.Buffer(nil, maxMetrics)
 	for lines.Scan() {
 		line := lines.Bytes()

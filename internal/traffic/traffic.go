@@ -118,24 +118,24 @@ func (c *Counts) add(other *Counts, factor float64) {
 	c.Durations.Add(other.Durations, factor)
 }
 
-func addTo(to *map[string]float64, from map[string]float64, factor float64) {
-	for key, n := range from {
-		increase(to, key, factor*n)
+func addTo(sums *map[string]float64, added map[string]float64, factor float64) {
+	for key, n := range added {
+		increase(sums, key, factor*n)
 	}
 }
 
-func increase(to *map[string]float64, key string, by float64) {
-	if *to == nil {
-		*to = make(map[string]float64)
+func increase(sums *map[string]float64, key string, amount float64) {
+	if *sums == nil {
+		*sums = make(map[string]float64)
 	}
-	(*to)[key] += by
+	(*sums)[key] += amount
 }
 
-func total(of map[string]float64) float64 {
+func total(values map[string]float64) float64 {
 	sum := 0.0
 	// In order, so that equal counts have equal sums.
-	for _, key := range slices.Sorted(maps.Keys(of)) {
-		sum += of[key]
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		sum += values[key]
 	}
 	return sum
 }

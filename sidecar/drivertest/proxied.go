@@ -117,7 +117,9 @@ func listenProxied(t testing.TB) net.Listener {
 // ProxiedListener returns a listener for the connections of another one that begin with a header
 // of the PROXY protocol, version 2. Their RemoteAddr is the source in the header. A connection
 // without a header is closed and fails the test.
-func ProxiedListener(t testing.TB, of net.Listener) net.Listener { return &proxiedListener{of, t} }
+func ProxiedListener(t testing.TB, listener net.Listener) net.Listener {
+	return &proxiedListener{listener, t}
+}
 
 type proxiedListener struct {
 	net.Listener

@@ -197,7 +197,7 @@ func (f *filler) object(v reflect.Value) {
 	}
 }
 
-func uniquePorts[T any](ports []T, of func(T) uint16) []T {
-	slices.SortFunc(ports, func(a, b T) int { return cmp.Compare(of(a), of(b)) })
-	return slices.CompactFunc(ports, func(a, b T) bool { return of(a) == of(b) })
+func uniquePorts[T any](ports []T, portOf func(T) uint16) []T {
+	slices.SortFunc(ports, func(a, b T) int { return cmp.Compare(portOf(a), portOf(b)) })
+	return slices.CompactFunc(ports, func(a, b T) bool { return portOf(a) == portOf(b) })
 }

@@ -125,12 +125,12 @@ var ErrBase = errors.New("the change applies to another version")
 // Apply returns the Set that results from applying the change. It returns ErrBase,
 // wrapped, if the change applies to another version, and an error if a file is invalid or
 // the result does not have the Version: then no part of it may be used.
-func (c Change) Apply(to Set) (Set, error) {
+func (c Change) Apply(set Set) (Set, error) {
 	switch {
 	case c.Base == "":
-		to = Set{}
-	case c.Base != Version(to):
-		return Set{}, fmt.Errorf("%w: %s, not %s", ErrBase, c.Base, Version(to))
+		set = Set{}
+	case c.Base != Version(set):
+		return Set{}, fmt.Errorf("%w: %s, not %s", ErrBase, c.Base, Version(set))
 	}
 	changes := make([]mesh.Change[*File], 0, len(c.Files)+len(c.Gone))
 	for _, f := range c.Files {
@@ -146,7 +146,7 @@ func (c Change) Apply(to Set) (Set, error) {
 	for _, name := range c.Gone {
 		changes = append(changes, mesh.Change[*File]{Name: name, Delete: true})
 	}
-	next := to.With(changes...)
+	next := set.With(changes...)
 	if got := Version(next); got != c.Version {
 		return Set{}, fmt.Errorf("the change results in version %s, not in %s", got, c.Version)
 	}

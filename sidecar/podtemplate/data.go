@@ -114,17 +114,17 @@ func (d *data) AgentSpec() (keptValue, error)   { return d.keep(d.content(agentS
 func (d *data) Redirection() (keptValue, error) { return d.keep(d.content(redirectionSource)) }
 
 // value returns the value of a source that has no error.
-func (d *data) value(of source) Value {
-	content, _ := d.content(of)
+func (d *data) value(src source) Value {
+	content, _ := d.content(src)
 	return Value(content)
 }
 
 // content returns the value of a source, or its mark.
-func (d *data) content(of source) (string, error) {
+func (d *data) content(src source) (string, error) {
 	if d.marks {
-		return of.mark(), nil
+		return src.mark(), nil
 	}
-	switch of {
+	switch src {
 	case imageSource:
 		return d.inj.Sidecar.Image, nil
 	case initImageSource:
@@ -146,7 +146,7 @@ func (d *data) content(of source) (string, error) {
 	case redirectionSource:
 		return agentspec.EnvValue(d.inj.Redirection)
 	}
-	return "", fmt.Errorf("there is no source %d", of)
+	return "", fmt.Errorf("there is no source %d", src)
 }
 
 // agentSpec returns the value of OUTRIGGER_AGENT.

@@ -154,9 +154,9 @@ func (t *Template) remembered(d *data) *rendering {
 }
 
 // values returns the values of sources.
-func (d *data) values(of []source) ([]string, error) {
-	values := make([]string, len(of))
-	for i, s := range of {
+func (d *data) values(sources []source) ([]string, error) {
+	values := make([]string, len(sources))
+	for i, s := range sources {
 		var err error
 		if values[i], err = d.content(s); err != nil {
 			return nil, err

@@ -306,10 +306,10 @@ func mergeRest(spec *corev1.PodSpec, overlay corev1.PodSpec) error {
 }
 
 // addGroups adds the supplemental groups that are missing.
-func addGroups(to *corev1.PodSecurityContext, groups []int64) {
+func addGroups(context *corev1.PodSecurityContext, groups []int64) {
 	for _, group := range groups {
-		if !slices.Contains(to.SupplementalGroups, group) {
-			to.SupplementalGroups = append(slices.Clip(to.SupplementalGroups), group)
+		if !slices.Contains(context.SupplementalGroups, group) {
+			context.SupplementalGroups = append(slices.Clip(context.SupplementalGroups), group)
 		}
 	}
 }

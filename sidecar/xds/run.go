@@ -111,14 +111,14 @@ func (t *turn) end() {
 }
 
 // shrink reduces the turn's weight to the number of resources.
-func (t *turn) shrink(to int64) {
+func (t *turn) shrink(size int64) {
 	for {
 		weight := t.weight.Load()
-		if weight <= to {
+		if weight <= size {
 			return
 		}
-		if t.weight.CompareAndSwap(weight, to) {
-			t.turns.Release(weight - to)
+		if t.weight.CompareAndSwap(weight, size) {
+			t.turns.Release(weight - size)
 			return
 		}
 	}

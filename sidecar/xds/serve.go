@@ -153,7 +153,7 @@ func (s *Server) reader(ctx context.Context, receive func() (request, error)) (<
 }
 
 // first returns the first request of a stream.
-func (s *Server) first(ctx context.Context, of *stream, requests <-chan request, failed <-chan error) (request, error) {
+func (s *Server) first(ctx context.Context, st *stream, requests <-chan request, failed <-chan error) (request, error) {
 	patience := time.NewTimer(firstRequestTimeout)
 	defer patience.Stop()
 	select {
@@ -161,7 +161,7 @@ func (s *Server) first(ctx context.Context, of *stream, requests <-chan request,
 		return r, nil
 	case err := <-failed:
 		return request{}, err
-	case err := <-of.end:
+	case err := <-st.end:
 		return request{}, err
 	case <-s.stopping:
 		return request{}, errStopping

@@ -204,16 +204,16 @@ func (f Format) Word() (word Text, ok bool) {
 	return quote(cmp.Or(f.text, "%[var(txn.none)]"), !f.bad)
 }
 
-func fill[T interface{ String() string }](pattern constant, with []T) string {
+func fill[T interface{ String() string }](pattern constant, values []T) string {
 	parts := strings.Split(string(pattern), "{}")
-	if len(parts) != len(with)+1 {
+	if len(parts) != len(values)+1 {
 		panic("syntax: the pattern " + strconv.Quote(string(pattern)) + " has another number of places than there are texts")
 	}
 	var b strings.Builder
 	for i, part := range parts {
 		b.WriteString(part)
-		if i < len(with) {
-			b.WriteString(with[i].String())
+		if i < len(values) {
+			b.WriteString(values[i].String())
 		}
 	}
 	return b.String()

@@ -72,9 +72,9 @@ func New(spec *agentspec.Spec, proxy *process.Proxy, children *process.Children,
 }
 
 // Serve lets containers that connect to the listener take over, one at a time.
-func (s *Successors) Serve(from net.Listener) error {
+func (s *Successors) Serve(listener net.Listener) error {
 	for {
-		conn, err := from.Accept()
+		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return err
 		} else if err != nil {
@@ -228,11 +228,11 @@ func (s *Successors) awaitSuccessor(steering *steering, old, child *process.Chil
 }
 
 // checkSuccessor asks the successor whether it is ready.
-func (s *Successors) checkSuccessor(at []*point) error {
+func (s *Successors) checkSuccessor(points []*point) error {
 	if s.readyURL == "" {
 		return nil
 	}
-	for _, point := range at {
+	for _, point := range points {
 		if err := point.toSuccessor(); err != nil {
 			return err
 		}

@@ -242,10 +242,10 @@ func (r *remote) Start(argv []string, quiet bool) (*process.Child, error) {
 }
 
 // Signal is for host.
-func (r *remote) Signal(of *process.Child, s unix.Signal, group bool) error {
+func (r *remote) Signal(child *process.Child, s unix.Signal, group bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	id, runs := r.ids[of]
+	id, runs := r.ids[child]
 	if !runs {
 		return nil
 	}
@@ -253,22 +253,22 @@ func (r *remote) Signal(of *process.Child, s unix.Signal, group bool) error {
 }
 
 // Below is for host.
-func (r *remote) Below(of *process.Child) []int {
+func (r *remote) Below(child *process.Child) []int {
 	// Without an answer the container has ended, and the process with it.
-	n, _ := r.askOf(of, order{Below: true})
+	n, _ := r.askOf(child, order{Below: true})
 	return n.Below
 }
 
 // Sockets is for host.
-func (r *remote) Sockets(of *process.Child, only ...int) ([]uint64, error) {
-	n, err := r.askOf(of, order{Sockets: true, Only: only})
+func (r *remote) Sockets(child *process.Child, only ...int) ([]uint64, error) {
+	n, err := r.askOf(child, order{Sockets: true, Only: only})
 	return n.Sockets, err
 }
 
 // askOf asks a question about a process. The answer is empty if it has ended.
-func (r *remote) askOf(of *process.Child, o order) (notice, error) {
+func (r *remote) askOf(child *process.Child, o order) (notice, error) {
 	r.mu.Lock()
-	id, runs := r.ids[of]
+	id, runs := r.ids[child]
 	r.mu.Unlock()
 	if !runs {
 		return notice{}, nil

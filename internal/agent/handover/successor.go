@@ -98,15 +98,15 @@ func (s *successor) execute(o order, files []*os.File) error {
 }
 
 // describe answers a question about a process, which is nil if it has ended.
-func (s *successor) describe(o order, of *process.Child) notice {
+func (s *successor) describe(o order, child *process.Child) notice {
 	n := notice{ID: o.ID}
 	switch {
-	case of == nil:
+	case child == nil:
 	case o.Below:
-		n.Below = of.Host.Below(of)
+		n.Below = child.Host.Below(child)
 	default:
 		var err error
-		if n.Sockets, err = of.Host.Sockets(of, o.Only...); err != nil {
+		if n.Sockets, err = child.Host.Sockets(child, o.Only...); err != nil {
 			n.Error = err.Error()
 		}
 	}

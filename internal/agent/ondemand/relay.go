@@ -58,9 +58,9 @@ type handover struct {
 
 // NewRelay returns a relay for an OnDemand of the proxy. Learn asks the controller whether an
 // address is in the mesh.
-func NewRelay(to agentspec.OnDemand, learn func(context.Context, netip.AddrPort) (bool, error), timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *Relay {
+func NewRelay(config agentspec.OnDemand, learn func(context.Context, netip.AddrPort) (bool, error), timings kit.Timings, log *slog.Logger, metrics *kit.Metrics) *Relay {
 	return &Relay{
-		to: to, inquiry: newInquiry(learn, timings), timings: timings, log: log, metrics: metrics,
+		to: config, inquiry: newInquiry(learn, timings), timings: timings, log: log, metrics: metrics,
 		slots: make(chan struct{}, maxRelayed), handed: make(map[flow]*handover),
 	}
 }
@@ -135,10 +135,10 @@ func unmapped(addr *net.TCPAddr) netip.AddrPort {
 
 // isBack reports whether the proxy hands back a connection that it was just handed. If the
 // relay has stopped to wait for that, it returns how often that has happened.
-func (r *Relay) isBack(from flow) (rounds int, again bool) {
+func (r *Relay) isBack(client flow) (rounds int, again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := r.handed[from]
+	h := r.handed[client]
 	switch {
 	case h == nil:
 		return 0, false
@@ -151,10 +151,10 @@ func (r *Relay) isBack(from flow) (rounds int, again bool) {
 }
 
 // route asks about the destination and returns a connection of the proxy for it.
-func (r *Relay) route(ctx context.Context, from flow, header *proxyproto.Header, rounds int) (stream, error) {
+func (r *Relay) route(ctx context.Context, client flow, header *proxyproto.Header, rounds int) (stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timings.Unknown)
 	defer cancel()
-	inMesh, err := r.inquiry.ask(ctx, from.to)
+	inMesh, err := r.inquiry.ask(ctx, client.to)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("asking the controller about it: %w", err)
@@ -166,7 +166,7 @@ func (r *Relay) route(ctx context.Context, from flow, header *proxyproto.Header,
 	}
 	retry := r.timings.Known
 	for {
-		out, err := r.hand(ctx, from, header)
+		out, err := r.hand(ctx, client, header)
 		// A timeout is that of ctx, which may end a moment later.
 		if timeout := (net.Error)(nil); err != nil && !(errors.As(err, &timeout) && timeout.Timeout()) {
 			return nil, err
@@ -187,16 +187,16 @@ func (r *Relay) route(ctx context.Context, from flow, header *proxyproto.Header,
 
 // hand hands a connection to the proxy as known. It returns nil if the proxy does not know
 // the destination yet.
-func (r *Relay) hand(ctx context.Context, from flow, header *proxyproto.Header) (stream, error) {
-	h := r.expect(from)
+func (r *Relay) hand(ctx context.Context, client flow, header *proxyproto.Header) (stream, error) {
+	h := r.expect(client)
 	out, err := r.dial(ctx, r.to.Known, header)
 	if err != nil {
-		r.forget(from, h)
+		r.forget(client, h)
 		return nil, err
 	}
 	select {
 	case <-h.back:
-		r.forget(from, h)
+		r.forget(client, h)
 		reset(out)
 		return nil, nil
 	case <-time.After(r.timings.Silence):
@@ -204,32 +204,32 @@ func (r *Relay) hand(ctx context.Context, from flow, header *proxyproto.Header) 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if kit.IsClosed(h.back) {
-		delete(r.handed, from)
+		delete(r.handed, client)
 		reset(out)
 		return nil, nil
 	}
 	h.settled = true
-	time.AfterFunc(r.timings.Unknown, func() { r.forget(from, h) })
+	time.AfterFunc(r.timings.Unknown, func() { r.forget(client, h) })
 	return out, nil
 }
 
 // expect records that a connection is about to be handed over.
-func (r *Relay) expect(from flow) *handover {
+func (r *Relay) expect(client flow) *handover {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &handover{back: make(chan struct{})}
-	if former := r.handed[from]; former != nil {
+	if former := r.handed[client]; former != nil {
 		h.rounds = former.rounds
 	}
-	r.handed[from] = h
+	r.handed[client] = h
 	return h
 }
 
-func (r *Relay) forget(from flow, h *handover) {
+func (r *Relay) forget(client flow, h *handover) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.handed[from] == h {
-		delete(r.handed, from)
+	if r.handed[client] == h {
+		delete(r.handed, client)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 
 // hook calls a lifecycle hook of the app as the kubelet would. It has no timeout and accepts
 // every status, so an error means that there was no answer.
-func (p *prober) hook(ctx context.Context, probe agentspec.Probe, from http.Header) (int, error) {
-	response, err := p.get(ctx, probe, from)
+func (p *prober) hook(ctx context.Context, probe agentspec.Probe, header http.Header) (int, error) {
+	response, err := p.get(ctx, probe, header)
 	if errors.Is(err, http.ErrSchemeMismatch) {
 		// The kubelet sends it again without TLS, and without what must not be sent in
 		// plaintext.
@@ -24,7 +24,7 @@ func (p *prober) hook(ctx context.Context, probe agentspec.Probe, from http.Head
 		probe.Headers = slices.DeleteFunc(slices.Clone(probe.Headers), func(h agentspec.Header) bool {
 			return strings.EqualFold(h.Name, "Authorization")
 		})
-		response, err = p.get(ctx, probe, from)
+		response, err = p.get(ctx, probe, header)
 	}
 	if err != nil {
 		return 0, err
@@ -64,10 +64,10 @@ func (h *hooks) end() {
 	h.change(func() { h.running-- })
 }
 
-func (h *hooks) change(by func()) {
+func (h *hooks) change(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	by()
+	f()
 	close(h.changed)
 	h.changed = make(chan struct{})
 }

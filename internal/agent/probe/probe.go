@@ -66,17 +66,17 @@ type answer struct {
 func (a answer) ok() bool { return a.status >= 200 && a.status < 400 }
 
 // probe probes the app. from is the header of the kubelet's request to the agent.
-func (p *prober) probe(ctx context.Context, probe agentspec.Probe, from http.Header) answer {
+func (p *prober) probe(ctx context.Context, probe agentspec.Probe, header http.Header) answer {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(probe.TimeoutSeconds)*time.Second)
 	defer cancel()
 	code, err := http.StatusOK, error(nil)
 	switch probe.Kind {
 	case agentspec.HTTP:
-		code, err = p.probeHTTP(ctx, probe, from)
+		code, err = p.probeHTTP(ctx, probe, header)
 	case agentspec.TCP:
 		err = p.probeTCP(ctx, probe)
 	case agentspec.GRPC:
-		err = p.probeGRPC(ctx, probe, from)
+		err = p.probeGRPC(ctx, probe, header)
 	}
 	switch {
 	case ctx.Err() != nil && err != nil:
@@ -125,8 +125,8 @@ func (p *prober) address(probe agentspec.Probe) string {
 }
 
 // probeHTTP returns the status of the app's answer, following redirects within the host.
-func (p *prober) probeHTTP(ctx context.Context, probe agentspec.Probe, from http.Header) (int, error) {
-	response, err := p.get(ctx, probe, from)
+func (p *prober) probeHTTP(ctx context.Context, probe agentspec.Probe, header http.Header) (int, error) {
+	response, err := p.get(ctx, probe, header)
 	if err != nil {
 		return 0, err
 	}
@@ -142,7 +142,7 @@ func (p *prober) probeHTTP(ctx context.Context, probe agentspec.Probe, from http
 }
 
 // get sends the request of a probe or hook.
-func (p *prober) get(ctx context.Context, probe agentspec.Probe, from http.Header) (*http.Response, error) {
+func (p *prober) get(ctx context.Context, probe agentspec.Probe, header http.Header) (*http.Response, error) {
 	target, err := url.Parse(probe.URL)
 	if err != nil {
 		// Like the kubelet, use an invalid URL as a path.
@@ -163,7 +163,7 @@ func (p *prober) get(ctx context.Context, probe agentspec.Probe, from http.Heade
 	// definition removes one.
 	for _, name := range []string{"User-Agent", "Accept"} {
 		if _, ok := request.Header[name]; !ok {
-			request.Header[name] = from[name]
+			request.Header[name] = header[name]
 		}
 		if name == "Accept" && request.Header.Get(name) == "" {
 			request.Header.Del(name)
@@ -201,7 +201,7 @@ func (p *prober) probeTCP(ctx context.Context, probe agentspec.Probe) error {
 	return conn.Close()
 }
 
-func (p *prober) probeGRPC(ctx context.Context, probe agentspec.Probe, from http.Header) error {
+func (p *prober) probeGRPC(ctx context.Context, probe agentspec.Probe, header http.Header) error {
 	security := insecure.NewCredentials()
 	if probe.Mode == agentspec.TLS {
 		security = credentials.NewTLS(unverified())
@@ -209,7 +209,7 @@ func (p *prober) probeGRPC(ctx context.Context, probe agentspec.Probe, from http
 	conn, err := grpc.NewClient("passthrough:///"+p.address(probe),
 		grpc.WithTransportCredentials(security),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dialApp(ctx, "tcp", address) }),
-		grpc.WithUserAgent(from.Get("User-Agent")),
+		grpc.WithUserAgent(header.Get("User-Agent")),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10),
@@ -245,10 +245,10 @@ func dialApp(ctx context.Context, network, address string) (net.Conn, error) {
 
 // bindSource binds the socket to the source address that is not redirected. Errors are
 // ignored: without that address, as without IPv6 rules, there is no redirection.
-func bindSource(fd int, to netip.Addr) {
+func bindSource(fd int, address netip.Addr) {
 	// Let connect choose the port, so that the port need not be free for all destinations.
 	_ = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-	if to.Unmap().Is4() {
+	if address.Unmap().Is4() {
 		_ = unix.Bind(fd, &unix.SockaddrInet4{Addr: socket.AppSource4.As4()})
 	} else {
 		_ = unix.Bind(fd, &unix.SockaddrInet6{Addr: socket.AppSource6.As16()})

@@ -27,12 +27,12 @@ type output struct {
 
 // readOutput copies the pipe to the writer, and keeps the end of it, until all writers have
 // closed the pipe.
-func readOutput(pipe *os.File, to io.Writer) *output {
+func readOutput(pipe *os.File, w io.Writer) *output {
 	o := &output{pipe: pipe, done: make(chan struct{})}
 	go func() {
 		defer close(o.done)
 		defer pipe.Close()
-		_, _ = io.Copy(io.MultiWriter(to, o), pipe)
+		_, _ = io.Copy(io.MultiWriter(w, o), pipe)
 	}()
 	return o
 }

@@ -190,25 +190,25 @@ func (c *Children) reap() {
 }
 
 // Signal is for host.
-func (c *Children) Signal(of *Child, s unix.Signal, group bool) error {
+func (c *Children) Signal(child *Child, s unix.Signal, group bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.byPID[of.PID] != of {
+	if c.byPID[child.PID] != child {
 		return nil
 	}
 	if group {
-		return unix.Kill(-of.PID, s)
+		return unix.Kill(-child.PID, s)
 	}
-	return unix.Kill(of.PID, s)
+	return unix.Kill(child.PID, s)
 }
 
 // Below is for host.
-func (c *Children) Below(of *Child) []int { return processesBelow(of.PID) }
+func (c *Children) Below(child *Child) []int { return processesBelow(child.PID) }
 
 // Sockets is for host.
-func (c *Children) Sockets(of *Child, only ...int) ([]uint64, error) {
+func (c *Children) Sockets(child *Child, only ...int) ([]uint64, error) {
 	all := make(map[uint64]bool)
-	processes := append([]int{of.PID}, processesBelow(of.PID)...)
+	processes := append([]int{child.PID}, processesBelow(child.PID)...)
 	if len(only) > 0 {
 		processes = slices.DeleteFunc(processes, func(pid int) bool { return !slices.Contains(only, pid) })
 	}

@@ -137,19 +137,19 @@ func (p *Proxy) startProcess() (*Child, error) {
 
 // awaitEnd waits until the process, or the successor that has replaced it meanwhile, has
 // ended. It returns which one it was and when it was started.
-func (p *Proxy) awaitEnd(of *Child, started time.Time) (*Child, time.Time) {
+func (p *Proxy) awaitEnd(child *Child, started time.Time) (*Child, time.Time) {
 	for {
 		select {
-		case <-of.Ended:
+		case <-child.Ended:
 		case <-p.replaced:
 		}
 		p.mu.Lock()
-		if p.child == of && kit.IsClosed(of.Ended) {
+		if p.child == child && kit.IsClosed(child.Ended) {
 			p.child, p.since, p.ready = nil, time.Now(), nil
 			p.mu.Unlock()
-			return of, started
+			return child, started
 		}
-		of, started = p.child, p.since
+		child, started = p.child, p.since
 		p.mu.Unlock()
 	}
 }

@@ -55,8 +55,8 @@ func isHex(text string) bool {
 }
 
 // tags returns the tags of a span, with those that all spans have.
-func (s *finishedSpan) tags(of map[string]string) map[string]string {
-	tags := maps.Clone(of)
+func (s *finishedSpan) tags(all map[string]string) map[string]string {
+	tags := maps.Clone(all)
 	if tags == nil {
 		tags = make(map[string]string)
 	}

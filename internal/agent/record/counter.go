@@ -108,26 +108,26 @@ func (c *counter) targetOf(kind []byte) *target {
 	return t
 }
 
-func (c *counter) add(to *target, r *record) {
-	e := to.edge
-	if to.audit != "" {
-		e.audited[to.audit]++
+func (c *counter) add(t *target, r *record) {
+	e := t.edge
+	if t.audit != "" {
+		e.audited[t.audit]++
 	}
-	if to.reason != "" {
-		e.denied[to.reason]++
-		if to.requests == nil {
+	if t.reason != "" {
+		e.denied[t.reason]++
+		if t.requests == nil {
 			return
 		}
 	}
 	e.received += r.received
 	e.sent += r.sent
-	if to.requests == nil {
-		e.connections[to.tls]++
+	if t.requests == nil {
+		e.connections[t.tls]++
 		return
 	}
-	*to.requests++
+	*t.requests++
 	e.retries += r.retries
-	if r.answered && to.answered {
+	if r.answered && t.answered {
 		e.micros += r.micros
 		i, _ := slices.BinarySearch(c.bounds, r.micros)
 		e.durations[i]++
@@ -141,25 +141,25 @@ type Workload struct {
 }
 
 // addConnection counts a line of a connection that may have several.
-func (c *counter) addConnection(to *target, r *record) {
+func (c *counter) addConnection(t *target, r *record) {
 	known, isKnown := c.open.of[r.connection]
 	switch {
 	case r.state == lastLine && !isKnown:
-		c.add(to, r)
+		c.add(t, r)
 		return
 	case !isKnown:
 		// What is refused ends with a line of its own. A connection without an entry must not be
 		// counted, since the next line would count it again.
-		if r.state == stillOpen && to.requests == nil && to.reason == "" &&
-			c.open.begin(r.connection, openConnection{to: to, received: r.received, sent: r.sent, audited: to.audit != ""}) {
-			c.add(to, r)
+		if r.state == stillOpen && t.requests == nil && t.reason == "" &&
+			c.open.begin(r.connection, openConnection{to: t, received: r.received, sent: r.sent, audited: t.audit != ""}) {
+			c.add(t, r)
 		}
 		return
 	}
 	// Its first line has found the edge, and only its later ones may know the audit's result.
 	e := known.to.edge
-	if to.audit != "" && !known.audited {
-		e.audited[to.audit]++
+	if t.audit != "" && !known.audited {
+		e.audited[t.audit]++
 		known.audited = true
 	}
 	e.received += grown(&known.received, r.received)

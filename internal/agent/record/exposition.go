@@ -72,7 +72,7 @@ func (x *exposition) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // copyOwn appends the proxy's own metrics.
-func (x *exposition) copyOwn(ctx context.Context, to io.Writer) error {
+func (x *exposition) copyOwn(ctx context.Context, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, ownMetricsTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, x.own, nil)
@@ -87,7 +87,7 @@ func (x *exposition) copyOwn(ctx context.Context, to io.Writer) error {
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answered %s", x.own, answer.Status)
 	}
-	_, err = io.Copy(to, answer.Body)
+	_, err = io.Copy(w, answer.Body)
 	return err
 }
 

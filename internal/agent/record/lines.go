@@ -122,11 +122,11 @@ func (l *lines) start(handlers []func([]byte), tooLong func(error)) {
 	}()
 }
 
-func (l *lines) read(from *os.File) {
-	defer from.Close()
-	var in io.Reader = from
-	if sizeOf(from) >= roomy {
-		in = &gathering{from: from}
+func (l *lines) read(file *os.File) {
+	defer file.Close()
+	var in io.Reader = file
+	if sizeOf(file) >= roomy {
+		in = &gathering{from: file}
 	}
 	reader := bufio.NewReaderSize(in, maxLineSize)
 	for {

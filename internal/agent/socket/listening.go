@@ -179,11 +179,11 @@ const maxHops = 255
 // ListenSilently opens a socket that shares the endpoint's connections, but drops the packets
 // that the kernel gives it: whoever wants to connect tries again a second later. It demands
 // packets with maxHops hops left, while Linux, BSD and Windows begin with 64 or 128.
-func ListenSilently(at Endpoint) (fd int, inode uint64, err error) {
+func ListenSilently(endpoint Endpoint) (fd int, inode uint64, err error) {
 	family := unix.AF_INET
-	var address unix.Sockaddr = &unix.SockaddrInet4{Port: int(at.Addr.Port()), Addr: as4(at.Addr.Addr())}
-	if at.Addr.Addr().Is6() {
-		family, address = unix.AF_INET6, &unix.SockaddrInet6{Port: int(at.Addr.Port()), Addr: at.Addr.Addr().As16()}
+	var address unix.Sockaddr = &unix.SockaddrInet4{Port: int(endpoint.Addr.Port()), Addr: as4(endpoint.Addr.Addr())}
+	if endpoint.Addr.Addr().Is6() {
+		family, address = unix.AF_INET6, &unix.SockaddrInet6{Port: int(endpoint.Addr.Port()), Addr: endpoint.Addr.Addr().As16()}
 	}
 	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -200,7 +200,7 @@ func ListenSilently(at Endpoint) (fd int, inode uint64, err error) {
 	set(unix.IPPROTO_IP, unix.IP_MINTTL, maxHops)
 	if family == unix.AF_INET6 {
 		only6 := 0
-		if at.only6 {
+		if endpoint.only6 {
 			only6 = 1
 		}
 		set(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only6)
@@ -217,7 +217,7 @@ func ListenSilently(at Endpoint) (fd int, inode uint64, err error) {
 		err = unix.Fstat(fd, &stat)
 	}
 	if err != nil {
-		return -1, 0, errors.Join(fmt.Errorf("listening on %s beside the proxy: %w", at, err), unix.Close(fd))
+		return -1, 0, errors.Join(fmt.Errorf("listening on %s beside the proxy: %w", endpoint, err), unix.Close(fd))
 	}
 	return fd, stat.Ino, nil
 }

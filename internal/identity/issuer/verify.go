@@ -65,10 +65,10 @@ func checkLeaf(req Request, want pki.Names, leaf *x509.Certificate, now time.Tim
 
 // verifyChain finds a chain from the first certificate to one of the roots, of which no
 // certificate forbids TLS servers and clients.
-func verifyChain(answer []*x509.Certificate, roots *x509.CertPool, at time.Time) (verified, error) {
+func verifyChain(answer []*x509.Certificate, roots *x509.CertPool, now time.Time) (verified, error) {
 	leaf, intermediates := answer[0], pki.NewBundle(answer[1:]...).Pool()
 	chains, err := leaf.Verify(x509.VerifyOptions{
-		Roots: roots, Intermediates: intermediates, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+		Roots: roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 	if err != nil {
 		return verified{}, fmt.Errorf("its certificate does not verify: %w", err)

@@ -18,11 +18,11 @@ import (
 // publish keeps the ClusterTrustBundle equal to the trusted roots until ctx ends. Its label tells
 // the injector whether the mesh's issuer can sign for kubelets. Only who may
 // attest for the signer can change it; it is restored within a minute if somebody does.
-func (s *signer) publish(ctx context.Context, client dynamic.ResourceInterface, of schema.GroupVersion) {
+func (s *signer) publish(ctx context.Context, client dynamic.ResourceInterface, version schema.GroupVersion) {
 	changed := s.Manager.TrustBundleChanged(ctx.Done())
 	for {
 		wait := again
-		if err := s.write(ctx, client, of, string(s.Manager.TrustBundle())); err != nil && ctx.Err() == nil {
+		if err := s.write(ctx, client, version, string(s.Manager.TrustBundle())); err != nil && ctx.Err() == nil {
 			s.Log.Error("cannot publish the trusted roots", "clusterTrustBundle", s.Bundle, "error", err)
 			wait = soon
 		}
@@ -35,7 +35,7 @@ func (s *signer) publish(ctx context.Context, client dynamic.ResourceInterface, 
 	}
 }
 
-func (s *signer) write(ctx context.Context, client dynamic.ResourceInterface, of schema.GroupVersion, roots string) error {
+func (s *signer) write(ctx context.Context, client dynamic.ResourceInterface, version schema.GroupVersion, roots string) error {
 	if roots == "" {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (s *signer) write(ctx context.Context, client dynamic.ResourceInterface, of
 	found, err := client.Get(ctx, s.Bundle, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		found = &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": of.String(), "kind": "ClusterTrustBundle",
+			"apiVersion": version.String(), "kind": "ClusterTrustBundle",
 			"metadata": map[string]any{"name": s.Bundle, "labels": map[string]any{kube.SignsLabel: signs}},
 			"spec":     map[string]any{"signerName": s.Signer, "trustBundle": roots},
 		}}

@@ -36,8 +36,8 @@ const (
 )
 
 // sign answers requests until ctx ends.
-func (s *signer) sign(ctx context.Context, of schema.GroupVersionResource) {
-	informer := dynamicinformer.NewFilteredDynamicInformer(s.objects, of, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+func (s *signer) sign(ctx context.Context, resource schema.GroupVersionResource) {
+	informer := dynamicinformer.NewFilteredDynamicInformer(s.objects, resource, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = s.selector()
 	}).Informer()
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))
@@ -60,7 +60,7 @@ func (s *signer) sign(ctx context.Context, of schema.GroupVersionResource) {
 				if ended {
 					return
 				}
-				if err := s.answer(ctx, of, informer.GetStore(), key); err != nil && ctx.Err() == nil {
+				if err := s.answer(ctx, resource, informer.GetStore(), key); err != nil && ctx.Err() == nil {
 					s.Log.Warn("a certificate request of a kubelet is not answered yet", "request", key, "error", err)
 					queue.AddRateLimited(key)
 				} else {
@@ -80,7 +80,7 @@ func (s *signer) sign(ctx context.Context, of schema.GroupVersionResource) {
 
 // answer signs or denies one request. An error should be retried: a request that is denied or
 // has failed is final for its pod, so what may pass leaves the request unanswered.
-func (s *signer) answer(ctx context.Context, of schema.GroupVersionResource, store cache.Store, key string) error {
+func (s *signer) answer(ctx context.Context, resource schema.GroupVersionResource, store cache.Store, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	obj, exists, err := store.GetByKey(key)
@@ -105,7 +105,7 @@ func (s *signer) answer(ctx context.Context, of schema.GroupVersionResource, sto
 	if answered.Object["status"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(status); err != nil {
 		return err
 	}
-	_, err = s.objects.Resource(of).Namespace(request.Namespace).UpdateStatus(ctx, answered, metav1.UpdateOptions{})
+	_, err = s.objects.Resource(resource).Namespace(request.Namespace).UpdateStatus(ctx, answered, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		// Another version of the object is on its way, or none.
 		return nil

@@ -88,13 +88,13 @@ func (c *cluster) addAddresses(selected map[types.NamespacedName][]*corev1.Pod) 
 }
 
 // addresses allocates an address of each of the families, IPv4 first.
-func (c *cluster) addresses(from pools, kind string, name types.NamespacedName, families []corev1.IPFamily) []string {
+func (c *cluster) addresses(free pools, kind string, name types.NamespacedName, families []corev1.IPFamily) []string {
 	var addresses []string
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		if !slices.Contains(families, family) {
 			continue
 		}
-		address, ok := from[family].take(name)
+		address, ok := free[family].take(name)
 		if !ok {
 			c.add(objectRef("v1", kind, name), ReasonTooMany, "no %s address is left for it, because there are too many objects; set one in the manifest", family)
 			continue

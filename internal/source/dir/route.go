@@ -106,21 +106,21 @@ func (c *checker) httpRule(path string, rule *gateway.HTTPRouteRule) {
 	}
 }
 
-func (c *checker) path(at string, match *gateway.HTTPPathMatch) {
+func (c *checker) path(where string, match *gateway.HTTPPathMatch) {
 	value := *match.Value
 	if len(value) > longestPath {
-		c.add(at, "it has %d characters, and may have %d", len(value), longestPath)
+		c.add(where, "it has %d characters, and may have %d", len(value), longestPath)
 	}
 	if match.Type != nil && *match.Type == gateway.PathMatchRegularExpression {
 		return
 	}
 	switch lower := strings.ToLower(value); {
 	case !strings.HasPrefix(value, "/"):
-		c.add(at, "%q does not begin with a slash", value)
+		c.add(where, "%q does not begin with a slash", value)
 	case strings.Contains(value, "//"), strings.Contains(lower, "%2f"), slices.ContainsFunc(strings.Split(value, "/"), func(e string) bool { return e == "." || e == ".." }):
-		c.add(at, "%q has an empty element, an element of dots or an encoded slash", value)
+		c.add(where, "%q has an empty element, an element of dots or an encoded slash", value)
 	case !routePath.MatchString(value):
-		c.add(at, "%q has a character that must be percent-encoded", value)
+		c.add(where, "%q has a character that must be percent-encoded", value)
 	}
 }
 

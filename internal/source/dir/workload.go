@@ -265,14 +265,14 @@ func labelKey(namespace, key, value string) string { return namespace + "|" + ke
 
 // matching returns the pods that match a selector, sorted by name. An empty or invalid
 // selector matches none.
-func (index *podIndex) matching(namespace string, by *metav1.LabelSelector) []*corev1.Pod {
-	selector, err := metav1.LabelSelectorAsSelector(by)
-	if err != nil || by == nil || selector.Empty() {
+func (index *podIndex) matching(namespace string, wanted *metav1.LabelSelector) []*corev1.Pod {
+	selector, err := metav1.LabelSelectorAsSelector(wanted)
+	if err != nil || wanted == nil || selector.Empty() {
 		return nil
 	}
 	// Start with the label that the fewest pods have.
 	candidates := index.inNamespace[namespace]
-	for key, value := range by.MatchLabels {
+	for key, value := range wanted.MatchLabels {
 		if with := index.byLabel[labelKey(namespace, key, value)]; len(with) < len(candidates) {
 			candidates = with
 		}

@@ -151,22 +151,22 @@ func trimEndpointSlice(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSl
 
 // trimMeta keeps the identifying fields, the given labels and annotations, and all our
 // annotations.
-func trimMeta(from *metav1.ObjectMeta, labels []string, annotations ...string) metav1.ObjectMeta {
+func trimMeta(meta *metav1.ObjectMeta, labels []string, annotations ...string) metav1.ObjectMeta {
 	trimmed := metav1.ObjectMeta{
-		Namespace: from.Namespace, Name: from.Name, UID: from.UID,
-		ResourceVersion: from.ResourceVersion, CreationTimestamp: from.CreationTimestamp,
+		Namespace: meta.Namespace, Name: meta.Name, UID: meta.UID,
+		ResourceVersion: meta.ResourceVersion, CreationTimestamp: meta.CreationTimestamp,
 	}
 	for _, key := range labels {
-		if value, ok := from.Labels[key]; ok {
+		if value, ok := meta.Labels[key]; ok {
 			set(&trimmed.Labels, key, value)
 		}
 	}
 	for _, key := range annotations {
-		if value, ok := from.Annotations[key]; ok {
+		if value, ok := meta.Annotations[key]; ok {
 			set(&trimmed.Annotations, key, value)
 		}
 	}
-	for key, value := range from.Annotations {
+	for key, value := range meta.Annotations {
 		if strings.HasPrefix(key, ourPrefix) {
 			set(&trimmed.Annotations, key, value)
 		}
