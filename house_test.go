@@ -169,7 +169,7 @@ var rules = []rule{
 		"code that removes secrets must be easy to review"},
 	{"internal/page", "k8s.io/client-go/tools/pager k8s.io/apimachinery/...",
 		"it reads lists of any objects, whatever their use"},
-	{"internal/check", "apis/metadata internal/inject internal/page internal/pki internal/registry internal/source internal/source/kube internal/traffic mesh sidecar/driver sidecar/telemetry k8s.io/client-go/... " + kubernetes,
+	{"internal/check", "apis/metadata internal/inject internal/inject/policy internal/page internal/pki internal/registry internal/source internal/source/kube internal/traffic mesh sidecar/driver sidecar/telemetry k8s.io/client-go/... " + kubernetes,
 		"it reads a cluster and reports what is wrong; the command connects it to the cluster"},
 	{"internal/agent/kit", "internal/metric google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
 		"all rooms of the agent share it, so it knows none of them"},

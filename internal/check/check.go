@@ -131,6 +131,7 @@ func After() []Check {
 		{"control-plane/mesh-config", "The MeshConfig exists, and its conditions report that it is accepted.", meshConfig},
 		{"webhook/ca", "The CA with which API servers verify the webhook exists, can be read and has not expired.", webhookCA},
 		{"webhook/answers", "A pod that is created as a dry run gets a sidecar.", answers},
+		{"webhook/policies", "If admission policies inject sidecars, the API server has them, each with its binding.", policies},
 		{"certificates/trust-bundle", "Each namespace of the mesh has the trust bundle, and its roots do not expire soon.", bundles},
 		{"certificates/kubelet", "If the MeshConfig lets kubelets request certificates, the cluster supports that, and the controller has published the roots for it.", podCertificates},
 		{"certificates/proxies", "No connected proxy has an expired certificate.", proxyCertificates},

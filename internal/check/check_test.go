@@ -45,6 +45,14 @@ func wantPodCertificates(f *Facts, err error) {
 	f.kubeletBundle.err = err
 }
 
+// injectBy lets the controller make an admission policy, which is bound.
+func injectBy(f *Facts, mode string) {
+	f.deployments.value[0].Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"controller", "--injection-policies=" + mode}}}
+	name := metav1.ObjectMeta{Name: "outrigger-injector.envoy.1"}
+	f.policies.value = []admissionv1.MutatingAdmissionPolicy{{ObjectMeta: name}}
+	f.bindings.value = []admissionv1.MutatingAdmissionPolicyBinding{{ObjectMeta: name, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name.Name}}}
+}
+
 // healthy returns the Facts of a mesh in which everything is right: one node, the namespace
 // shop with the pods web, which has a sidecar, and job, which should have none.
 func healthy(t *testing.T) *Facts {
@@ -219,6 +227,20 @@ var broken = []struct {
 		Finding{"", Warning, "Namespace/shop", "is rejected before the webhook is called", "the namespace's quota"}},
 	{"webhook/answers", "no namespace", func(_ *testing.T, f *Facts) { f.tried = "" },
 		Finding{"", Warning, "", "the webhook is not tested", "outrigger namespace add NAMESPACE"}},
+	{"webhook/policies", "none", func(_ *testing.T, f *Facts) { injectBy(f, "both"); f.policies.value = nil },
+		Finding{"", Error, "", "there is no admission policy, with which injector.mode: both injects", "the controller's log"}},
+	{"webhook/policies", "without a binding", func(_ *testing.T, f *Facts) { injectBy(f, "policy"); f.bindings.value = nil },
+		Finding{"", Error, "MutatingAdmissionPolicy/outrigger-injector.envoy.1", "it has no binding", "the controller's log"}},
+	{"webhook/policies", "old Kubernetes", func(_ *testing.T, f *Facts) {
+		injectBy(f, "policy")
+		f.policies.err = apierrors.NewNotFound(schema.GroupResource{Resource: "mutatingadmissionpolicies"}, "")
+	},
+		Finding{"", Error, "", "the API server has no MutatingAdmissionPolicies", "upgrade Kubernetes to 1.36"}},
+	{"webhook/answers", "refused by a policy", func(_ *testing.T, f *Facts) {
+		injectBy(f, "policy")
+		f.dryRun.err = errors.New("ValidatingAdmissionPolicy 'a' denied request")
+	},
+		Finding{"", Error, "Namespace/shop", "no pod can be created: ValidatingAdmissionPolicy", "see the check webhook/policies"}},
 	{"certificates/kubelet", "not served", func(_ *testing.T, f *Facts) { wantPodCertificates(f, kube.ErrNoPodCertificates) },
 		Finding{"", Warning, "MeshConfig/osm-system/osm-mesh-config", "agents request the certificates: the cluster does not serve", "switch the feature gates on"}},
 	{"certificates/kubelet", "not published", func(_ *testing.T, f *Facts) {

@@ -68,6 +68,9 @@ type Facts struct {
 	nodes fact[[]corev1.Node]
 	crds  fact[[]unstructured.Unstructured]
 	hooks fact[[]admissionv1.MutatingWebhookConfiguration]
+	// policies and bindings are those that inject sidecars; only read if the controller makes them.
+	policies fact[[]admissionv1.MutatingAdmissionPolicy]
+	bindings fact[[]admissionv1.MutatingAdmissionPolicyBinding]
 	// home is the control plane's namespace, nil if it does not exist.
 	home fact[*corev1.Namespace]
 	// refused are the missing rights, as VERB RESOURCE.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/inject/policy"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
@@ -198,7 +199,44 @@ func webhookCA(f *Facts, r *report) {
 		}
 		return
 	}
+	if f.injection() == policy.ModePolicy {
+		r.ok("there is no webhook: admission policies inject sidecars")
+		return
+	}
 	r.add(Error, object, "outrigger upgrade; if the injector is deliberately not installed, use 'outrigger inject'", "it does not exist, so no pod gets a sidecar")
+}
+
+func policies(f *Facts, r *report) {
+	if r.lost("the control plane's Deployments", f.deployments.err) {
+		return
+	}
+	mode := f.injection()
+	if mode == policy.ModeWebhook {
+		r.ok("the webhook injects sidecars")
+		return
+	}
+	if err := cmp.Or(f.policies.err, f.bindings.err); apierrors.IsNotFound(err) {
+		r.add(Error, "", "upgrade Kubernetes to 1.36, or set injector.mode: webhook", "the API server has no MutatingAdmissionPolicies of admissionregistration.k8s.io/v1, with which injector.mode: %s injects", mode)
+		return
+	} else if r.lost("the admission policies", err) {
+		return
+	}
+	bound := make(map[string]bool)
+	for i := range f.bindings.value {
+		bound[f.bindings.value[i].Spec.PolicyName] = true
+	}
+	for i := range f.policies.value {
+		name := f.policies.value[i].Name
+		if !bound[name] {
+			r.add(Error, "MutatingAdmissionPolicy/"+name, "see the controller's log, which has the reason", "it has no binding, so it injects nothing")
+		}
+	}
+	switch {
+	case len(f.policies.value) == 0:
+		r.add(Error, "", "see the controller's log, which has the reason", "there is no admission policy, with which injector.mode: %s injects", mode)
+	case len(r.findings) == 0:
+		r.ok("admission policies inject sidecars; there are %d", len(f.policies.value))
+	}
 }
 
 func answers(f *Facts, r *report) {
@@ -210,10 +248,12 @@ func answers(f *Facts, r *report) {
 		r.add(Warning, "", "outrigger namespace add NAMESPACE", "no namespace of the mesh accepts the pod for the dry run, so the webhook is not tested")
 	case apierrors.IsForbidden(f.dryRun.err) && !strings.Contains(f.dryRun.err.Error(), "webhook"):
 		r.add(Warning, object, "run this check as somebody with the right to create pods there, and see the namespace's quota", "the pod for the dry run is rejected before the webhook is called: %v", f.dryRun.err)
+	case f.dryRun.err != nil && f.injection() == policy.ModePolicy:
+		r.add(Error, object, "see the check webhook/policies", "no pod can be created: %v", f.dryRun.err)
 	case f.dryRun.err != nil:
 		r.add(Error, object, "see the checks webhook/ca and control-plane/deployments, and test whether the API server can connect to port 9090 of the injector", "no pod can be created: %v", f.dryRun.err)
 	case !slices.ContainsFunc(slices.Concat(f.dryRun.value.Spec.InitContainers, f.dryRun.value.Spec.Containers), func(c corev1.Container) bool { return c.Name == driver.ProxyContainer }):
-		r.add(Error, object, "see the check webhook/ca, and the selectors of the webhook configuration", "a pod that requests a sidecar is created without one")
+		r.add(Error, object, "see the checks webhook/ca and webhook/policies, and the selectors of the webhook configuration", "a pod that requests a sidecar is created without one")
 	default:
 		r.add(OK, object, "", "the pod of a dry run gets a sidecar")
 	}

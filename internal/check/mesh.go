@@ -6,8 +6,10 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/inject/policy"
 	"github.com/outrigger-mesh/outrigger/internal/page"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 )
@@ -27,6 +30,11 @@ func (f *Facts) gatherMesh(ctx context.Context, client kubernetes.Interface, obj
 	home := f.options.Namespace
 	f.refused = accountRights(ctx, client, home)
 	f.deployments = read(page.All[appsv1.Deployment](ctx, client.AppsV1().Deployments(home).List, metav1.ListOptions{LabelSelector: ours}))
+	if f.injection() != policy.ModeWebhook {
+		options := metav1.ListOptions{LabelSelector: policy.MeshLabel + "=" + f.options.Mesh}
+		f.policies = read(page.All[admissionv1.MutatingAdmissionPolicy](ctx, client.AdmissionregistrationV1().MutatingAdmissionPolicies().List, options))
+		f.bindings = read(page.All[admissionv1.MutatingAdmissionPolicyBinding](ctx, client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().List, options))
+	}
 	f.control = read(page.All[corev1.Pod](ctx, client.CoreV1().Pods(home).List, metav1.ListOptions{LabelSelector: ours, FieldSelector: "status.phase=Running"}))
 	lease, err := client.CoordinationV1().Leases(home).Get(ctx, "outrigger-controller", metav1.GetOptions{})
 	if err == nil && lease.Spec.RenewTime == nil {
@@ -61,6 +69,22 @@ func (f *Facts) gatherMesh(ctx context.Context, client kubernetes.Interface, obj
 	}
 	f.decide = read(f.options.Decide(ctx, known))
 	f.try(ctx, client)
+}
+
+// injection says what injects pods, by the controller's command line.
+func (f *Facts) injection() policy.Mode {
+	for i := range f.deployments.value {
+		if d := &f.deployments.value[i]; d.Labels["app"] == controllerName {
+			for _, c := range d.Spec.Template.Spec.Containers {
+				for _, arg := range c.Args {
+					if mode, ok := strings.CutPrefix(arg, "--injection-policies="); ok {
+						return policy.Mode(mode)
+					}
+				}
+			}
+		}
+	}
+	return policy.ModeWebhook
 }
 
 // wantsPodCertificates reports whether the MeshConfig lets kubelets request certificates.

@@ -149,6 +149,20 @@ func (r randomPods) pod() *corev1.Pod {
 	if r.maybe() {
 		pod.Annotations = map[string]string{"note": r.text(), metadata.AccessLog: "errors"}
 	}
+	for key, values := range map[string][]string{
+		metadata.InboundPortExclusion: {"80, 0443,80", "1", " ", ""}, metadata.OutboundPortExclusion: {"3306,5432", "65535"},
+		metadata.InboundPortInclusion: {"8080\t, 9090"}, metadata.OutboundPortInclusion: {"10,9"},
+		metadata.OutboundRangeExclusion: {"10.1.2.3/8, fd00::1/16", "0.0.0.0/0,::/0"}, metadata.OutboundRangeInclusion: {"192.168.1.1/32,10.0.0.0/8,10.0.0.0/8"},
+		metadata.InterfaceExclusion: {"eth1, net<1&", `a\b`}, metadata.Image: {"example.com:5000/envoy@sha256:1", "x"}, metadata.Metrics: {"yes", "Enabled", "no"},
+		metadata.HoldApplication: {"no"}, metadata.NativeSidecar: {"TRUE"}, "prometheus.io/port": {"80"},
+	} {
+		if r.IntN(6) == 0 {
+			if pod.Annotations == nil {
+				pod.Annotations = map[string]string{}
+			}
+			pod.Annotations[key] = values[r.IntN(len(values))]
+		}
+	}
 	if r.maybe() {
 		pod.Spec.ServiceAccountName = []string{"cart", "dotted.account"}[r.IntN(2)]
 	}
@@ -176,6 +190,7 @@ func (c *cluster) injectsRandomPods(t *testing.T) {
 	for i := range 150 {
 		pods = append(pods, sample{fmt.Sprintf("pod-%d", i), encode(t, r.pod())})
 	}
+	var refused []sample
 	left := map[string]string{}
 	for _, n := range []int{30, 64, 65} {
 		large := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "large"}}
@@ -193,10 +208,30 @@ func (c *cluster) injectsRandomPods(t *testing.T) {
 		pods = append(pods, sample{fmt.Sprintf("containers-%d", n), encode(t, large)})
 	}
 	left["containers-65"] = "too_large"
+	for name, annotations := range map[string]string{
+		"port": `"openservicemesh.io/inbound-port-exclusion-list":"80,http"`, "port-0": `"openservicemesh.io/inbound-port-exclusion-list":"0"`,
+		"port-empty": `"openservicemesh.io/inbound-port-exclusion-list":"80,"`, "port-large": `"openservicemesh.io/inbound-port-exclusion-list":"70000"`,
+		"range": `"openservicemesh.io/outbound-ip-range-exclusion-list":"10.0.0.1"`, "interface": `"openservicemesh.io/network-interface-exclusion-list":"a b"`,
+		"image": `"openservicemesh.io/sidecar-image":"a b"`, "no-image": `"openservicemesh.io/sidecar-image":""`, "metrics": `"openservicemesh.io/metrics":"perhaps"`,
+		"hold": `"openservicemesh.io/hold-application-until-ready":""`, "native": `"openservicemesh.io/native-sidecar":"maybe"`,
+	} {
+		refused = append(refused, sample{name, []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","annotations":{` + annotations + `}},"spec":{"containers":[{"name":"app","image":"app"}]}}`)})
+	}
 	pods = append(pods, sample{"control", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"control"},"spec":{"containers":[{"name":"app","image":"app","readinessProbe":{"httpGet":{"path":"/\u0001","port":80}}}]}}`)})
 	left["control"] = "probe_text"
-	if made := c.sameByPolicy(t, ordinary(), pods, left); made < 100 {
+	w := ordinary()
+	// The namespace's annotations are those of all its pods that set none, and lists on it mean nothing.
+	w.namespace.Annotations[metadata.Metrics], w.namespace.Annotations[metadata.OutboundPortExclusion] = "enabled", "none"
+	w.configurator.mesh.Spec.Traffic.OutboundPortExclusionList = []int32{3306, 9}
+	w.configurator.mesh.Spec.Traffic.OutboundIPRangeExclusionList = []string{"172.16.0.0/12"}
+	w.configurator.mesh.Spec.Traffic.NetworkInterfaceExclusionList = []string{"zz"}
+	if made := c.sameByPolicy(t, w, pods, left); made < 100 {
 		t.Errorf("policies have injected only %d pods", made)
+	}
+	for _, s := range refused {
+		if _, err := c.dryRun(t, s.raw); err == nil || !strings.Contains(err.Error(), "cannot add: invalid_annotation;") {
+			t.Errorf("%s: the API server says %v", s.name, err)
+		}
 	}
 }
 

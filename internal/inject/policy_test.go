@@ -133,7 +133,7 @@ var leftByPolicies = map[string]string{
 	"own-proxy-container": "own_container", "own-proxy-init": "own_container", "own-init-init": "own_container",
 	"own-init-container": "own_container", "own-both": "own_container", "own-volume": "own_volume",
 	"windows": "windows", "windows-selector": "windows", "windows-affinity": "windows",
-	"pod-resources": "pod_resources", "annotations": "settings", "metrics-own": "settings",
+	"pod-resources": "pod_resources", "annotations": "settings",
 	"settings-not-redirected": "settings", "settings-short-grace": "settings", "settings-no-grace": "settings",
 	"initial-sidecar-image-only": "own_container",
 }

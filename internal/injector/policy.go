@@ -24,17 +24,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
-// The labels of the admission policies of a mesh.
-const (
-	policyMeshLabel     = "openservicemesh.io/policy-of"
-	policyRevisionLabel = "openservicemesh.io/policy-revision"
-)
-
 // PolicyOptions returns the options of the admission policies of a mesh's revision, for all classes.
 func PolicyOptions(mesh meshconfig.Mesh, mode policy.Mode) policy.Options {
 	return policy.Options{
 		Mode: mode, Name: inject.WebhookName(mesh.Revision, mesh.Name), Classes: sidecar.Drivers(),
-		Labels: map[string]string{policyMeshLabel: mesh.Name, policyRevisionLabel: mesh.Revision},
+		Labels: map[string]string{policy.MeshLabel: mesh.Name, policy.RevisionLabel: mesh.Revision},
 	}
 }
 

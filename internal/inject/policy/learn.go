@@ -30,18 +30,24 @@ type change struct {
 	status map[string]any
 	// marks are those in the values.
 	marks marks
+	// image is the image of the sidecar for pods that name none.
+	image string
+	// base is the redirection of pods that set nothing of it, and redirection the JSON of that of the
+	// pod with the marks.
+	base        agentspec.Redirection
+	redirection string
 	// agent is the value of OUTRIGGER_AGENT without probes, and what comes before and after the
 	// probes in the value with some.
 	agent, agentBefore, agentAfter string
 }
 
 // marks are what a pod has of its own, as texts that occur nowhere else.
-type marks struct{ namespace, account, workload string }
+type marks struct{ namespace, account, workload, image string }
 
 // by replaces the marks by expressions.
 func (m marks) by(text string) string {
 	for _, r := range []struct{ mark, expression string }{
-		{m.namespace, "request.namespace"}, {m.account, "variables.account"}, {m.workload, "variables.workload"},
+		{m.namespace, "request.namespace"}, {m.account, "variables.account"}, {m.workload, "variables.workload"}, {m.image, "variables.image"},
 	} {
 		if before, after, ok := strings.Cut(text, r.mark); ok {
 			parts := slices.DeleteFunc([]string{m.by(before), r.expression, m.by(after)}, func(s string) bool { return s == `""` })
@@ -56,7 +62,7 @@ var probed = agentspec.Probe{Path: "/app-health/app/readyz", Kind: agentspec.HTT
 
 const (
 	ownProbe = `"readinessProbe":{"httpGet":{"path":"/the-place-of-probes","port":1,"scheme":"HTTP"}},`
-	ownPod   = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"annotations":{%q:"enabled",%q:%q}},"spec":{"serviceAccountName":%q,
+	ownPod   = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"annotations":{%q:"enabled",%q:%q%s}},"spec":{"serviceAccountName":%q,
 "initContainers":[{"name":"app-init","image":"app"}],"containers":[{%s"name":"app","image":"app"}],"volumes":[{"name":"app-volume","emptyDir":{}}]}}`
 )
 
@@ -68,48 +74,76 @@ func learn(ctx context.Context, model *inject.Model, class string) (*change, err
 	if model.Proxyless(class) {
 		return nil, errors.New("its sidecar changes the containers of the application")
 	}
-	first, err := observe(ctx, model, class, marks{"outrigger-model-namespace", "outrigger-model-account", "outrigger-model-workload"})
+	first, err := observe(ctx, model, class, marks{"outrigger-model-namespace", "outrigger-model-account", "outrigger-model-workload", "outrigger.model/image:mark"})
 	if err != nil {
 		return nil, err
 	}
 	// What is computed from the marks differs in a way that the marks do not explain.
-	second, err := observe(ctx, model, class, marks{"another-outrigger-space", "some-outrigger-account-q", "the-outrigger-workload-zz"})
+	second, err := observe(ctx, model, class, marks{"another-outrigger-space", "some-outrigger-account-q", "the-outrigger-workload-zz", "outrigger.another/proxy:marked"})
 	if err != nil {
 		return nil, err
 	}
 	if first.patch("") != second.patch("") || !slices.Equal(first.variables(), second.variables()) {
-		return nil, errors.New("its sidecar contains something computed from the pod's namespace, service account or workload")
+		return nil, errors.New("its sidecar contains something computed from the pod's namespace, service account, workload or image")
 	}
 	return first, nil
 }
 
 // observe injects pods with the marks and compares.
 func observe(ctx context.Context, model *inject.Model, class string, m marks) (*change, error) {
-	plain, own, err := injected(ctx, model, class, m, "")
+	unset, err := injectOwn(ctx, model, m, ownPodOf(class, m, "", ""))
 	if err != nil {
 		return nil, err
 	}
-	with, _, err := injected(ctx, model, class, m, ownProbe)
+	settings := fmt.Sprintf(",%q:%q,%q:%q", metadata.Image, m.image, metadata.InboundPortExclusion, markPorts)
+	marked, err := injectOwn(ctx, model, m, ownPodOf(class, m, settings, ""))
 	if err != nil {
 		return nil, err
 	}
-	c := &change{class: class, marks: m}
+	plain, own, err := patched(marked, ownPodOf(class, m, settings, ""))
+	if err != nil {
+		return nil, err
+	}
+	probing, err := injectOwn(ctx, model, m, ownPodOf(class, m, settings, ownProbe))
+	if err != nil {
+		return nil, err
+	}
+	with, _, err := patched(probing, ownPodOf(class, m, settings, ownProbe))
+	if err != nil {
+		return nil, err
+	}
+	c := &change{class: class, marks: m, image: unset.Image, base: unset.Redirection}
+	if c.redirection, err = agentspec.EnvValue(marked.Redirection); err != nil {
+		return nil, err
+	}
 	if err := c.placeOfProbes(plain, with); err != nil {
 		return nil, err
 	}
 	return c, c.compare(own, plain)
 }
 
-// injected returns the pod with the marks after and before injection.
-func injected(ctx context.Context, model *inject.Model, class string, m marks, probe string) (after, before map[string]any, err error) {
-	raw := fmt.Appendf(nil, ownPod, m.workload, metadata.Injection, metadata.Class, class, m.account, probe)
+// markPorts are ports by which the redirection of the pod with the marks is recognized.
+const markPorts = "60001,60013,60027"
+
+// ownPodOf returns the pod with the marks, with more annotations and a probe.
+func ownPodOf(class string, m marks, annotations, probe string) []byte {
+	return fmt.Appendf(nil, ownPod, m.workload, metadata.Injection, metadata.Class, class, annotations, m.account, probe)
+}
+
+// injectOwn injects the pod with the marks.
+func injectOwn(ctx context.Context, model *inject.Model, m marks, raw []byte) (*inject.Result, error) {
 	rules := model.Rules()
 	// The pod is of this revision, whatever that is.
 	namespace := inject.Namespace{Name: m.namespace, Labels: map[string]string{metadata.MonitoredBy: rules.MeshName, metadata.Revision: rules.Revisions[0]}}
 	r := model.Inject(ctx, namespace, inject.Request{Pod: raw})
 	if r.Decision.Outcome != inject.Inject {
-		return nil, nil, fmt.Errorf("%s: %s", r.Decision.Reason, r.Decision.Message)
+		return nil, fmt.Errorf("%s: %s", r.Decision.Reason, r.Decision.Message)
 	}
+	return &r, nil
+}
+
+// patched returns a pod after and before its injection.
+func patched(r *inject.Result, raw []byte) (after, before map[string]any, err error) {
 	operations, err := json.Marshal(r.Patch)
 	if err != nil {
 		return nil, nil, err

@@ -29,6 +29,9 @@ const prefix = "openservicemesh.io/"
 var known = []string{
 	metadata.Injection, metadata.Class, metadata.AccessMode, metadata.DefaultAccess, metadata.InboundTLSMode,
 	metadata.OutboundServices, metadata.AccessLog, metadata.ProxyProtocolPorts,
+	metadata.Image, metadata.Metrics, metadata.HoldApplication, metadata.NativeSidecar,
+	metadata.InboundPortExclusion, metadata.OutboundPortExclusion, metadata.InboundPortInclusion, metadata.OutboundPortInclusion,
+	metadata.OutboundRangeExclusion, metadata.OutboundRangeInclusion, metadata.InterfaceExclusion,
 }
 
 // maxContainers bounds the containers of a pod for a policy, far below the API server's limits on
@@ -55,8 +58,10 @@ func commonLimits(of ...*change) []Limit {
 		`"httpHeaders" in t.a && t.a.httpHeaders.exists(h, h.exists(k, !(k in ["name", "value"])))`
 	text := func(of string) string { return fmt.Sprintf("string(%s).matches(%s)", of, quote(controls)) }
 	limits := []Limit{
-		{"settings", "the pod or its namespace has an annotation of the mesh other than `" + strings.Join([]string{metadata.Injection, metadata.Class}, "` and `") + "` that injection reads, such as `" + metadata.Image + "`",
+		{"settings", "the pod or its namespace has one of the annotations about the sidecar's resources, log level, threads, times, redirection mode, connections, templates or `" + metadata.RewriteProbes + "`",
 			fmt.Sprintf("variables.podAnnotations.exists(k, %[1]s) || variables.namespaceAnnotations.exists(k, %[1]s)", setting)},
+		{"invalid_annotation", fmt.Sprintf("the pod or its namespace has an annotation with a value that cannot be used, with a list of more than %d bytes, or `%s` with another value than `true`", maxList, metadata.NativeSidecar),
+			badSettings()},
 		{"own_container", "the pod has a container with the name of one of the sidecar's, by which it sets fields of the sidecar, or as a copy of an injected pod",
 			fmt.Sprintf("variables.all.exists(e, e.c.name in %s)", list(containers))},
 		{"own_volume", "the pod has a volume with the name of one of the sidecar's",

@@ -9,6 +9,7 @@ import (
 
 	admission "k8s.io/api/admissionregistration/v1"
 
+	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -50,6 +51,9 @@ func (c *change) text(text string) string {
 	if text == c.agent && text != "" {
 		return "variables.agent"
 	}
+	if text == c.redirection {
+		return "variables.redirection"
+	}
 	return c.marks.by(text)
 }
 
@@ -67,6 +71,9 @@ func (c *change) variables() []admission.Variable {
 			`variables.owners[0].kind == "ReplicaSet" && "pod-template-hash" in variables.podLabels && variables.podLabels["pod-template-hash"] != "" ? ` +
 			`(variables.name.endsWith("-" + variables.podLabels["pod-template-hash"]) ? variables.name.substring(0, size(variables.name) - size(variables.podLabels["pod-template-hash"]) - 1) : variables.name) : ` +
 			`variables.owners[0].kind == "Job" ? variables.name.substring(0, size(variables.name) - size(variables.name.find("-[0-9]{8,}$"))) : variables.name`},
+		{Name: "image", Expression: fmt.Sprintf("string(%s)", lookup(metadata.Image, quote(c.image)))},
+		{Name: "redirection", Expression: redirection(&c.base)},
+		{Name: "metrics", Expression: fmt.Sprintf("string(%s).lowerAscii() in %s && !%s.exists(k, k in variables.podAnnotations)", lookup(metadata.Metrics, "'no'"), list(on), list(metricsKeys))},
 		{Name: "agent", Expression: "size(variables.taken) == 0 ? " + c.marks.by(c.agent) + " : " + c.marks.by(c.agentBefore) + ` + "[" + ` +
 			undollared("variables.taken.map(t, "+agentProbe()+`).join(",")`) + ` + "]" + ` + c.marks.by(c.agentAfter)},
 	}
@@ -112,9 +119,14 @@ func (c *change) patch(policy string) string {
 			parts = append(parts, fmt.Sprintf("(has(object.metadata.%s) ? [] : [%s])", m.name, add("/metadata/"+m.name, "{}")))
 		}
 		for _, key := range sortedKeys(m.more) {
-			parts = append(parts, fmt.Sprintf("(%s in %s ? [] : [%s])", quote(key), m.variable, add("/metadata/"+m.name+"/"+pointer(key), c.marks.by(m.more[key]))))
+			parts = append(parts, fmt.Sprintf("(%s in %s ? [] : [%s])", quote(key), m.variable, add("/metadata/"+m.name+"/"+pointer(key), c.text(m.more[key]))))
 		}
 	}
+	var scraped []string
+	for i, key := range metricsKeys {
+		scraped = append(scraped, add("/metadata/annotations/"+pointer(key), quote([]string{"true", fmt.Sprint(driver.MetricsPort), driver.MetricsPath}[i])))
+	}
+	parts = append(parts, "(variables.metrics ? ["+strings.Join(scraped, ", ")+"] : [])")
 	parts = append(parts, "["+add("/metadata/annotations/"+pointer(inject.StatusAnnotation), c.statusText(policy))+"]")
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	return strings.Join(parts, " + ")
@@ -161,10 +173,13 @@ func (c *change) statusText(policy string) string {
 		name, variable string
 		more           map[string]string
 	}{{"labels", "variables.podLabels", c.labels}, {"annotations", "variables.podAnnotations", c.annotations}} {
-		if len(m.more) == 0 {
+		entries := fmt.Sprintf("%s.filter(k, !(k in %s))", list(sortedKeys(m.more)), m.variable)
+		switch {
+		case m.name == "annotations":
+			entries = fmt.Sprintf("(%s + (variables.metrics ? %s : [])).distinct().sort()", entries, list(metricsKeys))
+		case len(m.more) == 0:
 			continue
 		}
-		entries := fmt.Sprintf("%s.filter(k, !(k in %s))", list(sortedKeys(m.more)), m.variable)
 		expression += fmt.Sprintf(` + (size(%[1]s) > 0 ? ",\"%[2]s\":[" + %[1]s.map(k, %[3]s).join(",") + "]" : "")`, entries, m.name, jsonText("k"))
 	}
 	fields := fmt.Sprintf(`variables.taken.filter(t, t.t.at.startsWith(e.at + "/")).map(t, %s)`, original())

@@ -59,7 +59,14 @@ type Policies struct {
 	Left map[string]string
 }
 
-// The names of the parts of an object's name.
+// Labels of the policies and bindings that a mesh's controller makes.
+const (
+	// MeshLabel has the name of the mesh, and RevisionLabel that of the revision.
+	MeshLabel     = "openservicemesh.io/policy-of"
+	RevisionLabel = "openservicemesh.io/policy-revision"
+)
+
+// guardName is the part of the guard's name in place of a class.
 const guardName = "guard"
 
 // digestLabel, on each object, has the digest of its policy.
