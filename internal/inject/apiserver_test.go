@@ -114,6 +114,8 @@ type hooks struct {
 	mu sync.Mutex
 	// ours is the webhook that answers on /inject.
 	ours http.Handler
+	// served is how often it was called.
+	served int
 	// again are our answers for pods that were already injected.
 	again []*admissionv1.AdmissionResponse
 	// change is the other webhook's change of a pod.
@@ -133,6 +135,7 @@ func newHooks(t *testing.T) *hooks {
 func (h *hooks) serveOurs(rw http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.served++
 	var body bytes.Buffer
 	_, _ = body.ReadFrom(r.Body)
 	r.Body = http.NoBody

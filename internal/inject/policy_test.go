@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admission "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -63,15 +65,17 @@ func (c *cluster) usePolicies(t *testing.T, p *policy.Policies) {
 			}
 		}
 		for _, pod := range []string{ordinaryPod, undecidedPod} {
-			c.await(t, pod, func(injected bool, err error) bool { return !injected && err == nil })
+			c.await(t, pod, func(status string, err error) bool {
+				return !strings.Contains(status, `"policy":"`) && (err == nil || !strings.Contains(err.Error(), "AdmissionPolicy"))
+			})
 		}
 	})
 	for _, object := range p.Objects {
 		switch object.(type) {
 		case *admission.MutatingAdmissionPolicy:
-			c.await(t, ordinaryPod, func(injected bool, _ error) bool { return injected })
+			c.await(t, ordinaryPod, func(status string, _ error) bool { return strings.Contains(status, `"policy":"`) })
 		case *admission.ValidatingAdmissionPolicy:
-			c.await(t, undecidedPod, func(_ bool, err error) bool {
+			c.await(t, undecidedPod, func(_ string, err error) bool {
 				return err != nil && strings.Contains(err.Error(), "outrigger: the value of")
 			})
 		}
@@ -83,14 +87,17 @@ const (
 	undecidedPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"await","annotations":{"openservicemesh.io/sidecar-injection":"perhaps"}},"spec":{"containers":[{"name":"app","image":"app"}]}}`
 )
 
-// await waits for what the API server does with a pod.
-func (c *cluster) await(t *testing.T, pod string, done func(injected bool, err error) bool) {
+// await waits for what the API server does with a pod, by its status annotation or the error.
+func (c *cluster) await(t *testing.T, pod string, done func(status string, err error) bool) {
 	t.Helper()
 	var last error
 	err := wait.PollUntilContextTimeout(context.WithoutCancel(t.Context()), 50*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
 		var taken []byte
-		taken, last = c.dryRun(t, []byte(pod))
-		return done(last == nil && inject.Injected(decode(t, taken)), last), nil
+		status := ""
+		if taken, last = c.dryRun(t, []byte(pod)); last == nil {
+			status = decode(t, taken).Annotations[inject.StatusAnnotation]
+		}
+		return done(status, last), nil
 	})
 	if err != nil {
 		t.Fatalf("waiting for the policies: %v; the last answer was: %v", err, last)
@@ -123,6 +130,12 @@ func admitted(t *testing.T, raw []byte) any {
 			t.Fatalf("the status is no JSON: %v\n%s", err, text)
 		}
 		delete(status, "policy")
+		if replaced, ok := status["replacedLabels"].(map[string]any); ok {
+			delete(replaced, inject.ProxyUUIDLabel)
+		}
+		if labels, ok := status["labels"].([]any); ok {
+			status["labels"] = slices.DeleteFunc(labels, func(label any) bool { return label == inject.ProxyUUIDLabel })
+		}
 		pod.Annotations[inject.StatusAnnotation] = ""
 	}
 	return map[string]any{"pod": comparable(t, encode(t, pod)), "status": generic(t, encode(t, status))}
@@ -145,6 +158,8 @@ func TestPolicies(t *testing.T) {
 	t.Run("random pods", c.injectsRandomPods)
 	t.Run("hostile settings", c.injectsHostileSettings)
 	t.Run("decides", c.decidesByPolicy)
+	t.Run("both", c.injectsOnce)
+	t.Run("alone", c.injectsAlone)
 }
 
 // injectsByPolicy compares the pods that the API server injects by a policy with those that it gets
@@ -203,11 +218,13 @@ func (c *cluster) fromWebhook(t *testing.T, w *environment, list []sample) map[s
 		if err != nil {
 			continue
 		}
-		if defaulted := decode(t, asked); decode(t, s.raw).Name == "" {
+		defaulted := decode(t, asked)
+		defaulted.Status = corev1.PodStatus{}
+		if decode(t, s.raw).Name == "" {
 			// When a webhook is called, a pod has no generated name.
 			defaulted.Name = ""
-			asked = encode(t, defaulted)
 		}
+		asked = encode(t, defaulted)
 		r := w.request(string(asked))
 		// When a policy is called, a pod has no UID.
 		r.UID = ""

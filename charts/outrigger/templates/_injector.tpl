@@ -12,8 +12,11 @@ see. A policy leaves its name in the status annotation. */ -}}
 !has(object.metadata.annotations) || !("openservicemesh.io/sidecar-status" in object.metadata.annotations) ||
 !object.metadata.annotations["openservicemesh.io/sidecar-status"].contains("\"policy\":\"") ||
 ((has(object.spec.initContainers) ? object.spec.initContainers : []) + object.spec.containers).exists(c, c.name != "outrigger-proxy" &&
-(["livenessProbe", "readinessProbe", "startupProbe"].exists(f, f in c && ("tcpSocket" in c[f] || "grpc" in c[f] || "httpGet" in c[f] && c[f].httpGet.port != 15901)) ||
-"lifecycle" in c && ["postStart", "preStop"].exists(f, f in c.lifecycle && "httpGet" in c.lifecycle[f] && c.lifecycle[f].httpGet.port != 15901)))
+(["livenessProbe", "readinessProbe", "startupProbe"].exists(f, f in c && ("grpc" in c[f] ||
+"tcpSocket" in c[f] && (type(c[f].tcpSocket.port) == int || "ports" in c && c.ports.exists(p, "name" in p && p.name == c[f].tcpSocket.port)) ||
+"httpGet" in c[f] && c[f].httpGet.port != 15901 && (type(c[f].httpGet.port) == int || "ports" in c && c.ports.exists(p, "name" in p && p.name == c[f].httpGet.port)))) ||
+"lifecycle" in c && ["postStart", "preStop"].exists(f, f in c.lifecycle && "httpGet" in c.lifecycle[f] && c.lifecycle[f].httpGet.port != 15901 &&
+(type(c.lifecycle[f].httpGet.port) == int || "ports" in c && c.ports.exists(p, "name" in p && p.name == c.lifecycle[f].httpGet.port)))))
 {{- end }}
 
 {{- define "outrigger.caSecretName" -}}

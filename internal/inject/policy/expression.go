@@ -18,12 +18,13 @@ type expressions struct {
 	defaultClass string
 }
 
-// conditions leave out pods of which the pod alone shows that nothing is to be done. An injected
+// conditions leave out pods of which the pod alone shows that the class's policy has nothing to do. An injected
 // pod has the status annotation, so a pod is injected once, however many policies there are and
 // however often they are called.
-func (e *expressions) conditions() []admission.MatchCondition {
+func (e *expressions) conditions(class string) []admission.MatchCondition {
 	return []admission.MatchCondition{
 		{Name: "not-injected", Expression: fmt.Sprintf("!has(object.metadata.annotations) || !(%s in object.metadata.annotations)", quote(inject.StatusAnnotation))},
+		{Name: "class", Expression: fmt.Sprintf("!has(object.metadata.annotations) || !(%[1]s in object.metadata.annotations) || object.metadata.annotations[%[1]s].lowerAscii() == %[2]s", quote(metadata.Class), quote(class))},
 		{Name: "own-network", Expression: "!has(object.spec.hostNetwork) || !object.spec.hostNetwork"},
 	}
 }

@@ -122,7 +122,7 @@ func (p *Policies) addInjection(o Options, rules inject.Rules, defaultClass stri
 	spec := admission.MutatingAdmissionPolicySpec{
 		MatchConstraints: constraints(rules),
 		FailurePolicy:    &fail, ReinvocationPolicy: again,
-		MatchConditions: e.conditions(),
+		MatchConditions: e.conditions(c.class),
 	}
 	spec.Variables = append(e.decide(), e.probes()...)
 	spec.Variables = append(spec.Variables, admission.Variable{Name: "unable", Expression: e.unable(c.limits())})
@@ -131,7 +131,7 @@ func (p *Policies) addInjection(o Options, rules inject.Rules, defaultClass stri
 	digest := digestOf(spec, c.patch(""))
 	name := o.Name + "." + nameOf(c.class) + "." + digest
 	spec.Mutations = []admission.Mutation{{PatchType: admission.PatchTypeJSONPatch, JSONPatch: &admission.JSONPatch{
-		Expression: fmt.Sprintf("variables.decision != 'inject' || variables.class != %s || size(variables.unable) > 0 ? [] : %s", quote(c.class), c.patch(name)),
+		Expression: fmt.Sprintf("variables.class != %s || variables.decision != 'inject' || size(variables.unable) > 0 ? [] : %s", quote(c.class), c.patch(name)),
 	}}}
 	meta := metaOf(o, name, digest)
 	p.Objects = append(p.Objects,
