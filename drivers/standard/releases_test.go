@@ -30,8 +30,8 @@ own](grpc.md#what-is-tested). Clients of older versions send no SNI.
 Envoy 1.36 rejects the configuration, since it has neither ` + "`max_early_data_bytes`" + ` of a TCP proxy nor the
 keepalive of a listener. OSM's ` + "`envoy-distroless:v1.22.2`" + ` is even older.
 
-An image whose tag is a version that is too old, or that has a fault marked as not supported, is a
-Problem of the MeshConfig that names it, and an admission warning, ` + "`" + `image_too_old` + "`" + `, for every
+An image whose tag is a version that is too old or too new, or that has a fault marked as not supported, is a
+Problem of the MeshConfig that names it, and an admission warning, ` + "`" + `image_not_supported` + "`" + `, for every
 pod that gets it. Images with other tags, such as ` + "`" + `latest` + "`" + `, or with only a digest are not checked.
 [` + "`outrigger check`" + `](check.md) looks at the versions that the connected proxies report, names those
 that are not supported, have a known fault or are not the newest of their branch, and says what to do.

@@ -199,7 +199,7 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 			inj.PodOS, class, metadata.Image))
 	}
 	if err := sidecar.CheckImage(class, s.Image); err != nil {
-		p.warnings = append(p.warnings, Warning{"image_too_old", err.Error()})
+		p.warnings = append(p.warnings, Warning{"image_not_supported", err.Error()})
 	}
 	for _, lacked := range sidecar.LackedByImage(class, s.Image) {
 		p.warnings = append(p.warnings, Warning{"image_lacks_feature", lacked})

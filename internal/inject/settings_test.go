@@ -168,7 +168,7 @@ func TestSettingsOfPods(t *testing.T) {
 		{"wait", prefix + "sidecar-pre-stop-seconds", "10", func(s *seen) { s.PreStop = 10 }},
 		{"a wait longer than the API server takes", prefix + "sidecar-pre-stop-seconds", "40", func(s *seen) { s.PreStop, s.Warnings = 30, []string{"grace_period_short"} }},
 		{"an image that is too old", prefix + "sidecar-image", "envoyproxy/envoy-distroless:v1.22.2", func(s *seen) {
-			s.Image, s.Warnings = "envoyproxy/envoy-distroless:v1.22.2", []string{"image_too_old"}
+			s.Image, s.Warnings = "envoyproxy/envoy-distroless:v1.22.2", []string{"image_not_supported"}
 		}},
 		{"connections", prefix + "inbound-connections-per-source", " 20000", func(s *seen) { s.Redirection.InboundConnectionsEach = 20000 }},
 		{"any number of connections", prefix + "inbound-connections-per-source", "unlimited", func(s *seen) { s.Redirection.InboundConnectionsEach = -1 }},

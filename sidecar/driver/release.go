@@ -32,6 +32,8 @@ type Releases struct {
 	// Oldest is the oldest supported version, and Reason why older ones are not.
 	Oldest string `json:"oldest"`
 	Reason string `json:"reason"`
+	// Before is the first version that the driver cannot run, or nil.
+	Before *Before `json:"before,omitempty"`
 	// Newest are the newest releases, one for each branch. It may be empty.
 	Newest []string `json:"newest,omitempty"`
 	// Since are features that the driver declares, although older supported versions lack them.
@@ -59,6 +61,14 @@ type Release struct {
 	Remark string   `json:"remark,omitempty"`
 	// Lacks is what it does not do, although newer or older ones may.
 	Lacks string `json:"lacks,omitempty"`
+}
+
+// Before says which newer versions of a proxy a driver cannot run.
+type Before struct {
+	// Version is the first of them.
+	Version string `json:"version"`
+	// Reason says why.
+	Reason string `json:"reason"`
 }
 
 // Since says from which version on a proxy has a feature.
@@ -113,6 +123,9 @@ func ParseReleases(file []byte) *Releases {
 	}
 	if _, err := time.Parse(time.DateOnly, r.AsOf); err != nil || r.Proxy == "" || numbers(r.Oldest) == nil {
 		panic("driver: the file of releases needs proxy, asOf and oldest")
+	}
+	if r.Before != nil && (numbers(r.Before.Version) == nil || r.Before.Reason == "") {
+		panic("driver: the file of releases: before needs a version and a reason")
 	}
 	// The image of each pod is compared with them.
 	for i := range r.Advisories {
@@ -173,6 +186,9 @@ func (r *Releases) unsupported(version string) string {
 	}
 	if older(has, numbers(r.Oldest)) {
 		return fmt.Sprintf("is too old: the oldest supported %s is %s, since %s", r.Proxy, r.Oldest, r.Reason)
+	}
+	if r.Before != nil && !older(has, numbers(r.Before.Version)) {
+		return fmt.Sprintf("is too new: versions before %s are supported, since %s", r.Before.Version, r.Before.Reason)
 	}
 	for i := range r.Advisories {
 		if a := &r.Advisories[i]; a.Unsupported && a.affects(has) {

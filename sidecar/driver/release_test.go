@@ -12,7 +12,7 @@ import (
 // releases are those of a proxy with the branches 1.1 to 1.4.
 func releases() *driver.Releases {
 	return driver.ParseReleases([]byte(`{
-		"proxy": "oar", "asOf": "2026-11-28", "default": "1.4.2", "oldest": "1.1.9", "reason": "1.0 sinks", "newest": ["1.4.2", "1.3.5"],
+		"proxy": "oar", "asOf": "2026-11-28", "default": "1.4.2", "oldest": "1.1.9", "reason": "1.0 sinks", "before": {"version": "2.0.0", "reason": "2.0 has another rudder"}, "newest": ["1.4.2", "1.3.5"],
 		"since": {"HTTP2Resets": {"version": "1.2", "otherwise": "it floats"}, "IPv6": {"version": "1.4.1", "otherwise": "it drifts"}},
 		"hybrid": {"library": "OpenSSL", "since": "3.5.0"},
 		"advisories": [
@@ -36,7 +36,10 @@ func TestSupportedVersions(t *testing.T) {
 		"1.2":              "",
 		"oar 1.4.0-1+deb9": "",
 		"v1.4.0":           "",
-		"2.0.0":            "",
+		"1.9.9":            "",
+		"oar 2.0.0":        "oar 2.0.0 is too new: versions before 2.0.0 are supported, since 2.0 has another rudder; omit the image",
+		"2.0":              "is too new",
+		"2.1.3-1":          "is too new",
 		"unknown":          "",
 		"":                 "",
 	} {
@@ -49,6 +52,7 @@ func TestSupportedVersions(t *testing.T) {
 		"example.com/oar:v1.2.0": "\"example.com/oar:v1.2.0\" has a known fault, hole",
 		"example.com/oar:v1.1.8": "is too old",
 		"example.com/oar:1.1":    "",
+		"example.com/oar:2.0":    "is too new",
 		"example.com/sail:1.0":   "",
 	} {
 		err := releases().CheckImage(image)
