@@ -35,6 +35,10 @@ var releasedDigests string
 // linker sets it.
 var releasedVersion string
 
+// assumedVersion is the Kubernetes version for which Render renders: the oldest one that serves all
+// kinds that the chart and the controller can make.
+const assumedVersion = "v1.36.0"
+
 // Release is the rendered chart. Each object is one YAML document without a separator.
 type Release struct {
 	// Namespace is the control plane's. The objects name it themselves.
@@ -62,7 +66,10 @@ func Render(ctx context.Context, namespace string, values map[string]any) (*Rele
 // RenderChart is Render for another version of the chart.
 func RenderChart(ctx context.Context, chart *chartv2.Chart, namespace string, values map[string]any) (*Release, error) {
 	options := common.ReleaseOptions{Name: chart.Name(), Namespace: namespace, Revision: 1, IsInstall: true}
-	input, err := util.ToRenderValues(chart, values, options, nil)
+	// The cluster is not known. Helm would assume the version of its own libraries.
+	capabilities := *common.DefaultCapabilities
+	capabilities.KubeVersion = common.KubeVersion{Version: assumedVersion, Major: "1", Minor: "36"}
+	input, err := util.ToRenderValues(chart, values, options, &capabilities)
 	if err != nil {
 		return nil, err
 	}

@@ -10,11 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/engine"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
+	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/policy"
@@ -203,4 +207,26 @@ func policyNames(t *testing.T, s *server) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// TestPoliciesNeedKubernetes renders the chart for a cluster without MutatingAdmissionPolicies, whose
+// pods would come up without sidecars.
+func TestPoliciesNeedKubernetes(t *testing.T) {
+	for _, mode := range []string{"webhook", "policy", "both"} {
+		loaded, err := chart.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := common.DefaultCapabilities.Copy()
+		old.KubeVersion = common.KubeVersion{Version: "v1.35.4-gke.1", Major: "1", Minor: "35"}
+		values := map[string]any{"injector": map[string]any{"mode": mode}}
+		input, err := util.ToRenderValues(loaded, values, common.ReleaseOptions{Name: "outrigger", Namespace: namespace, IsInstall: true}, old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = engine.Engine{}.RenderWithContext(t.Context(), loaded, input)
+		if refused := err != nil && strings.Contains(err.Error(), "needs Kubernetes 1.36 or newer, and this is v1.35.4"); refused != (mode != "webhook") {
+			t.Errorf("with injector.mode: %s the error is %v", mode, err)
+		}
+	}
 }

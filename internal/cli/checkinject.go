@@ -33,6 +33,8 @@ type explained struct {
 	Templates []string         `json:"templates,omitempty"`
 	Added     []string         `json:"added,omitempty"`
 	Warnings  []inject.Warning `json:"warnings,omitempty"`
+	// Policy is the admission policy that has injected the pod, if one has.
+	Policy string `json:"policy,omitempty"`
 }
 
 func newCheckInjectCommand() *cobra.Command {
@@ -106,7 +108,9 @@ func (f *engineFlags) explainPod(ctx context.Context, name string) ([]explained,
 		return nil, fmt.Errorf("pod %s/%s: %w", namespace, name, err)
 	}
 	r := engine.Explain(ctx, inject.Request{Namespace: namespace, Pod: raw, KeepForeign: true})
-	return []explained{newExplained("Pod/"+namespace+"/"+name, r)}, nil
+	answer := newExplained("Pod/"+namespace+"/"+name, r)
+	answer.Policy = inject.PolicyOf(&pod)
+	return []explained{answer}, nil
 }
 
 // explainFiles explains the pods of manifests, in order.
@@ -178,6 +182,9 @@ func printExplained(w io.Writer, answers []explained, format string) error {
 		}
 		if len(a.Added) > 0 {
 			terminal.Fprintf(&b, "  gets: %s (templates: %s)\n", strings.Join(a.Added, ", "), strings.Join(a.Templates, ", "))
+		}
+		if a.Policy != "" {
+			terminal.Fprintf(&b, "  has its sidecar from the admission policy %s\n", a.Policy)
 		}
 		for _, warning := range a.Warnings {
 			terminal.Fprintf(&b, "  warning: %s: %s\n", warning.Code, warning.Message)

@@ -258,6 +258,7 @@ func (c *cluster) injectsHostileSettings(t *testing.T) {
 	})
 	// YAML has these only as escapes.
 	w.config = strings.NewReplacer("\u0085", `\u0085`, "\u007f", `\u007f`).Replace(string(config))
+	w.configurator.images = map[string]string{"envoy": "registry/\"x\\\"<&>${A}$(B)"}
 	pods := []sample{
 		{"small", []byte(smallPod)},
 		{"no-maps", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"plain"},"spec":{"containers":[{"name":"app","image":"app"}]}}`)},

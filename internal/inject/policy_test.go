@@ -198,6 +198,9 @@ func (c *cluster) sameByPolicy(t *testing.T, w *environment, pods []sample, left
 			if err != nil {
 				t.Fatal(err)
 			}
+			if by := inject.PolicyOf(decode(t, taken)); !strings.HasPrefix(by, "outrigger-injector."+w.configurator.class+".") {
+				t.Errorf("the pod names the policy %q", by)
+			}
 			if d := cmp.Diff(want[s.name], admitted(t, taken)); d != "" {
 				t.Errorf("the pods of the webhook (-) and of the policy (+) differ:\n%s", d)
 			}

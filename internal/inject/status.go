@@ -93,11 +93,16 @@ func ClassOf(pod *corev1.Pod) string { return summaryOf(pod).Class }
 // recorded. That of the container may be another one, of a mirror for example.
 func ImageOf(pod *corev1.Pod) string { return summaryOf(pod).Image }
 
+// PolicyOf returns the name of the admission policy that has injected a pod, or "" if none has.
+func PolicyOf(pod *corev1.Pod) string { return summaryOf(pod).Policy }
+
 // summary are the fields of a status that others read. Caches may strip the annotation down
 // to the class.
 type summary struct {
 	Class string `json:"class"`
 	Image string `json:"image"`
+	// Policy is written by the policies of package policy.
+	Policy string `json:"policy"`
 }
 
 // summaryOf is empty if the annotation is missing or cannot be read.

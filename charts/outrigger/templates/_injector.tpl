@@ -96,6 +96,9 @@ has no flag: it follows the MeshConfig. */ -}}
 {{- if not (include "outrigger.isDefault" .) -}}
 {{- fail (printf "injector.mode: %s is for the revision default, whose controller makes the admission policies; another revision needs injector.mode: webhook" .Values.injector.mode) -}}
 {{- end -}}
+{{- if semverCompare "<1.36-0" .Capabilities.KubeVersion.Version -}}
+{{- fail (printf "injector.mode: %s needs Kubernetes 1.36 or newer, and this is %s; set injector.mode: webhook (helm template: give the cluster's version with --kube-version)" .Values.injector.mode .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- if eq (toString .Values.injector.nativeSidecars) "false" -}}
 {{- fail (printf "injector.mode: %s makes native sidecars only; leave injector.nativeSidecars: false out, or set injector.mode: webhook" .Values.injector.mode) -}}
 {{- end -}}

@@ -45,12 +45,21 @@ type change struct {
 type marks struct{ namespace, account, workload, image string }
 
 // by replaces the marks by expressions.
-func (m marks) by(text string) string {
+func (m marks) by(text string) string { return m.replace(text, "variables.image") }
+
+// byJSON is by for a JSON text, in whose texts the marks are. All but an image in the MeshConfig
+// are of characters that JSON does not escape.
+func (m marks) byJSON(text string) string {
+	image := jsonText("variables.image")
+	return m.replace(text, image+".substring(1, size("+image+") - 1)")
+}
+
+func (m marks) replace(text, image string) string {
 	for _, r := range []struct{ mark, expression string }{
-		{m.namespace, "request.namespace"}, {m.account, "variables.account"}, {m.workload, "variables.workload"}, {m.image, "variables.image"},
+		{m.namespace, "request.namespace"}, {m.account, "variables.account"}, {m.workload, "variables.workload"}, {m.image, image},
 	} {
 		if before, after, ok := strings.Cut(text, r.mark); ok {
-			parts := slices.DeleteFunc([]string{m.by(before), r.expression, m.by(after)}, func(s string) bool { return s == `""` })
+			parts := slices.DeleteFunc([]string{m.replace(before, image), r.expression, m.replace(after, image)}, func(s string) bool { return s == `""` })
 			return strings.Join(parts, " + ")
 		}
 	}

@@ -74,8 +74,8 @@ func (c *change) variables() []admission.Variable {
 		{Name: "image", Expression: fmt.Sprintf("string(%s)", lookup(metadata.Image, quote(c.image)))},
 		{Name: "redirection", Expression: redirection(&c.base)},
 		{Name: "metrics", Expression: fmt.Sprintf("string(%s).lowerAscii() in %s && !%s.exists(k, k in variables.podAnnotations)", lookup(metadata.Metrics, "'no'"), list(on), list(metricsKeys))},
-		{Name: "agent", Expression: "size(variables.taken) == 0 ? " + c.marks.by(c.agent) + " : " + c.marks.by(c.agentBefore) + ` + "[" + ` +
-			undollared("variables.taken.map(t, "+agentProbe()+`).join(",")`) + ` + "]" + ` + c.marks.by(c.agentAfter)},
+		{Name: "agent", Expression: "size(variables.taken) == 0 ? " + c.marks.byJSON(c.agent) + " : " + c.marks.byJSON(c.agentBefore) + ` + "[" + ` +
+			undollared("variables.taken.map(t, "+agentProbe()+`).join(",")`) + ` + "]" + ` + c.marks.byJSON(c.agentAfter)},
 	}
 	for i, container := range slices.Concat(c.before, c.after, c.containers) {
 		vs = append(vs, admission.Variable{Name: fmt.Sprintf("container%d", i), Expression: c.value(container)})
@@ -168,7 +168,7 @@ func (c *change) statusText(policy string) string {
 	}
 	// As the injector's, it begins with the version.
 	version, _ := c.status["version"].(json.Number)
-	expression := c.marks.by(fmt.Sprintf(`{"version":%s,%s`, version, strings.TrimSuffix(string(text)[1:], "}")))
+	expression := c.marks.byJSON(fmt.Sprintf(`{"version":%s,%s`, version, strings.TrimSuffix(string(text)[1:], "}")))
 	for _, m := range []struct {
 		name, variable string
 		more           map[string]string
