@@ -88,11 +88,13 @@ var kinds = map[string]schema.GroupVersionKind{
 	"setting": {Group: "policy.openservicemesh.io", Version: "v1alpha1", Kind: "UpstreamTrafficSetting"},
 	"access":  outrigger.SchemeGroupVersion.WithKind("AccessPolicy"),
 	"cluster": outrigger.SchemeGroupVersion.WithKind("ClusterAccessPolicy"),
+	"token":   outrigger.SchemeGroupVersion.WithKind("TokenPolicy"),
 }
 
 // needed are the specs of kinds that must have one.
 var needed = map[string]string{
 	"access": "{targetRefs: [{kind: Pod, selector: {}}]}", "cluster": "{namespaceSelector: {}, action: Deny}",
+	"token": "{issuers: [{issuer: a, jwks: b}]}",
 }
 
 // createSpec creates an object of one of kinds with the spec, which is YAML. A spec of
@@ -255,7 +257,17 @@ func testRefuses(t *testing.T, s server) {
 		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{sources: [{}]}]}`, "spec.rules[0].sources[0]", "set exactly one of"},
 		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{sources: [{spiffe: "spiffe://a/ns/b/sa/c", ipBlock: 10.0.0.0/8}]}]}`, "spec.rules[0].sources[0]", "set exactly one of"},
 		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{ports: [0]}]}`, "spec.rules[0].ports[0]", "greater than or equal to 1"},
-		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{token: {}}]}`, "spec.rules[0].token", "unknown field"},
+		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{tokens: {}}]}`, "spec.rules[0].tokens", "unknown field"},
+		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{token: {subject: a}}]}`, "spec.rules[0].token.subject", "unknown field"},
+		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{token: {audiences: [""]}}]}`, "spec.rules[0].token.audiences[0]", "at least 1 chars long"},
+		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{token: {claims: [{}]}}]}`, "spec.rules[0].token.claims[0].path", "Required value"},
+		{"access", `{targetRefs: [{kind: Pod, selector: {}}], rules: [{token: {claims: [{path: []}]}}]}`, "spec.rules[0].token.claims[0].path", "at least 1 items"},
+		{"token", `{}`, "spec.issuers", "Required value"},
+		{"token", `{issuers: []}`, "spec.issuers", "at least 1 items"},
+		{"token", `{issuers: [{issuer: a}]}`, "spec.issuers[0].jwks", "Required value"},
+		{"token", `{issuers: [{issuer: "", jwks: a}]}`, "spec.issuers[0].issuer", "at least 1 chars long"},
+		{"token", `{issuers: [{issuer: a, jwks: b, jwksURI: "https://a"}]}`, "spec.issuers[0].jwksURI", "unknown field"},
+		{"cluster", `{namespaceSelector: {}, action: Deny, rules: [{token: {}}]}`, "spec", "token is for an AccessPolicy"},
 		{"cluster", `{action: Deny}`, "spec.namespaceSelector", "Required value"},
 		{"cluster", `{namespaceSelector: {}}`, "spec.action", "Required value"},
 		{"cluster", `{namespaceSelector: {}, action: Audit}`, "spec.action", "Unsupported value"},
@@ -384,6 +396,7 @@ func testColumns(t *testing.T, s server) {
 		{"setting", "cart", "Host=cart"},
 		{"access", "callers", "Action=Deny"},
 		{"cluster", "everywhere", "Action=Deny"},
+		{"token", "login", ""},
 	} {
 		t.Run(tt.kind, func(t *testing.T) {
 			client := s.resource(t, kinds[tt.kind])

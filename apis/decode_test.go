@@ -119,7 +119,7 @@ func TestSamplesSetEveryField(t *testing.T) {
 				t.Fatalf("%s has no schema of a spec: %v", kind, err)
 			}
 			for _, path := range schemaFields(kind+".spec", spec) {
-				if !set[path] {
+				if !set[path] && !strings.HasPrefix(path, "ClusterAccessPolicy.spec.rules.token") { // which its validation refuses
 					t.Errorf("no object in testdata sets %s", path)
 				}
 			}
@@ -141,8 +141,8 @@ func crds(t *testing.T) []*unstructured.Unstructured {
 	objects = slices.DeleteFunc(objects, func(crd *unstructured.Unstructured) bool {
 		return strings.HasSuffix(crd.GetName(), ".config.openservicemesh.io")
 	})
-	if len(objects) != 10 {
-		t.Fatalf("there are %d CRDs of traffic policies, want 10", len(objects))
+	if len(objects) != 11 {
+		t.Fatalf("there are %d CRDs of traffic policies, want 11", len(objects))
 	}
 	return objects
 }

@@ -98,6 +98,13 @@ const (
 	// FeatureAccessPolicies refuses what access rules deny and except (Access's Denials and
 	// Permission's Except), and lets rules name all identities of a namespace.
 	FeatureAccessPolicies Feature = "AccessPolicies"
+	// FeatureTokens verifies tokens of end users and compares their claims (HTTPMatch's Token and
+	// Inbound's Issuers), with keys for RS256 to RS512 and ES256 to ES512. FeatureTokensPSS and
+	// FeatureTokensEdDSA are keys for PS256 to PS512 and for EdDSA with Ed25519. A proxy that lacks
+	// one of the last two ignores such keys, so it verifies no token of theirs.
+	FeatureTokens      Feature = "Tokens"
+	FeatureTokensPSS   Feature = "TokensPSS"
+	FeatureTokensEdDSA Feature = "TokensEdDSA"
 	// FeatureIngress accepts plaintext from outside the mesh by source address, and
 	// FeatureIngressTLS accepts TLS, with and without mesh certificates.
 	FeatureIngress    Feature = "Ingress"
@@ -142,7 +149,7 @@ func Features() []Feature {
 		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureSessionPersistence, FeatureServerNames,
 		FeatureRetries, FeatureRetryCodes, FeatureRetryBackoff, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
-		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureForwardedFor, FeatureProxyProtocol, FeatureAudit, FeatureAccessPolicies, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP, FeatureOnDemand,
+		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureForwardedFor, FeatureProxyProtocol, FeatureAudit, FeatureAccessPolicies, FeatureTokens, FeatureTokensPSS, FeatureTokensEdDSA, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP, FeatureOnDemand,
 		FeatureOpenConnections, FeatureAccessLogs, FeatureAccessLogSampling, FeatureZipkinTracing, FeatureOTLPTracing, FeaturePlaintextMesh,
 	}
 }

@@ -107,6 +107,9 @@ func appendCompared(names []string, matches ...HTTPMatch) []string {
 				names = append(names, header.Name)
 			}
 		}
+		if m.Token != nil {
+			names = append(names, AuthorizationHeader)
+		}
 	}
 	return names
 }

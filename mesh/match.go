@@ -38,4 +38,6 @@ type HTTPMatch struct {
 	Methods []string   `json:"methods,omitempty"`
 	Headers []KeyMatch `json:"headers,omitempty"`
 	Query   []KeyMatch `json:"query,omitempty"`
+	// Token is a condition on the user's token, nil for none. Only access rules have one.
+	Token *TokenMatch `json:"token,omitempty"`
 }

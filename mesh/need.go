@@ -19,6 +19,9 @@ func (v *View) Needs() []Feature {
 		n.add(FeaturePermissiveTLS)
 	}
 	n.add(v.Inbound.Others.Needs()...)
+	for i := range v.Inbound.Issuers {
+		n.add(v.Inbound.Issuers[i].Needs()...)
+	}
 	for i := range v.Inbound.Ports {
 		n.add(v.Inbound.Ports[i].Needs()...)
 	}
@@ -114,7 +117,7 @@ func (p Protocol) Needs() []Feature {
 // Needs returns the features that the match requires, other than paths and methods.
 func (m HTTPMatch) Needs() []Feature {
 	var n needs
-	n.addIf(map[Feature]bool{FeatureHeaderMatches: len(m.Headers) > 0, FeatureQueryMatches: len(m.Query) > 0})
+	n.addIf(map[Feature]bool{FeatureHeaderMatches: len(m.Headers) > 0, FeatureQueryMatches: len(m.Query) > 0, FeatureTokens: m.Token != nil})
 	return n.inOrder()
 }
 
@@ -219,6 +222,15 @@ func (a Access) Needs() []Feature {
 		for _, match := range rule.Requests {
 			n.add(match.Needs()...)
 		}
+	}
+	return n.inOrder()
+}
+
+// Needs returns the features that verifying the issuer's tokens requires of a server's proxy.
+func (i *TokenIssuer) Needs() []Feature {
+	n := needs{FeatureTokens: true}
+	for _, key := range i.Keys {
+		n.add(key.Algorithm.Needs()...)
 	}
 	return n.inOrder()
 }

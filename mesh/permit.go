@@ -58,7 +58,8 @@ func (m HTTPMatch) Refusal(r *Request) string {
 // or a list if m compares its value and one of them matches, and whose query is not plain if m has
 // conditions on the query. Several lines always count as a match, and so does a value with bytes
 // that are not ASCII if a header's value or a Regex of a parameter is compared, since proxies and
-// applications disagree about invalid UTF-8. An invalid Regex matches every value. Denies holds for every connection whose requests are not visible, for which r is nil.
+// applications disagree about invalid UTF-8. An invalid Regex matches every value. If m has a condition on the
+// token, these are also requests with an AuthorizationHeader in which no token is verified. Denies holds for every connection whose requests are not visible, for which r is nil.
 func (m HTTPMatch) Denies(r *Request) bool {
 	if r == nil {
 		return true
@@ -82,7 +83,7 @@ func (m HTTPMatch) Denies(r *Request) bool {
 			return false
 		}
 	}
-	return true
+	return m.Token == nil || m.Token.denies(r)
 }
 
 // DeniedValue returns an RE2 and PCRE2 expression for the whole value of a header, which holds if a

@@ -19,6 +19,8 @@ type Request struct {
 	// Headers has the forwarded header lines by lower-case name: proxies that join or drop
 	// lines do so before matching. Matches of "host" use Host instead.
 	Headers map[string][]string
+	// Token is the verified token, see VerifyToken, or nil.
+	Token *Token
 }
 
 // Matches reports whether all conditions of m hold for r. A nil Request is a connection
@@ -26,7 +28,7 @@ type Request struct {
 func (m HTTPMatch) Matches(r *Request) bool { return m.Mismatch(r) == "" }
 
 // Mismatch names the first part of m that does not hold for r: "path", "method", `header
-// "x"` or `query parameter "x"`. It returns "requests" if r is nil and m is not zero, and
+// "x"`, `query parameter "x"` or "token". It returns "requests" if r is nil and m is not zero, and
 // "" if m matches.
 func (m HTTPMatch) Mismatch(r *Request) string {
 	if r == nil {
@@ -52,11 +54,14 @@ func (m HTTPMatch) Mismatch(r *Request) string {
 			return `query parameter "` + parameter.Name + `"`
 		}
 	}
+	if m.Token != nil && !m.Token.Matches(r.Token) {
+		return "token"
+	}
 	return ""
 }
 
 func (m HTTPMatch) isZero() bool {
-	return m.Path == StringMatch{} && len(m.Methods)+len(m.Headers)+len(m.Query) == 0
+	return m.Path == StringMatch{} && len(m.Methods)+len(m.Headers)+len(m.Query) == 0 && m.Token == nil
 }
 
 // Matches reports whether m matches s. An invalid Regex matches nothing.

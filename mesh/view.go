@@ -295,6 +295,9 @@ type Inbound struct {
 	Ports []InboundPort `json:"ports,omitempty"`
 	// Others is the access to all other ports. Their protocol is TCP.
 	Others Access `json:"others"`
+	// Issuers are those of the tokens that rules of the Ports have conditions on, empty without
+	// such rules. An issuer may be listed several times, with different keys.
+	Issuers []TokenIssuer `json:"issuers,omitempty"`
 }
 
 // InboundPort is one port of the application.

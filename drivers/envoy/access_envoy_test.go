@@ -12,12 +12,23 @@ import (
 
 // TestRealAccessCases has a real Envoy decide about denials, by requests and by connections.
 func TestRealAccessCases(t *testing.T) {
-	cases := drivertest.AccessCases(buyer.TrustDomain)
-	for _, protocol := range []mesh.Protocol{mesh.HTTP, mesh.TCPServerFirst} {
+	decideCases(t, drivertest.AccessCases(buyer.TrustDomain), nil, mesh.HTTP, mesh.TCPServerFirst)
+}
+
+// TestRealTokenCases has a real Envoy decide about tokens.
+func TestRealTokenCases(t *testing.T) {
+	tokens := drivertest.NewTokens("https://login.example.com")
+	issuers := []mesh.TokenIssuer{{Issuer: "https://other.example.com"}, drivertest.NewTokens("https://third.example.com").Issuer(mesh.Features()), tokens.Issuer(mesh.Features())}
+	decideCases(t, drivertest.TokenCases(buyer.TrustDomain, tokens), issuers, mesh.HTTP)
+}
+
+func decideCases(t *testing.T, cases []drivertest.AccessCase, issuers []mesh.TokenIssuer, protocols ...mesh.Protocol) {
+	t.Helper()
+	for _, protocol := range protocols {
 		t.Run(string(protocol), func(t *testing.T) {
 			ports := make([]uint16, len(cases))
 			e := runInbound(t, func(p *app) inboundCase {
-				in := mesh.Inbound{TLS: mesh.Permissive}
+				in := mesh.Inbound{TLS: mesh.Permissive, Issuers: issuers}
 				for i, c := range cases {
 					if protocol.IsHTTP() {
 						ports[i] = p.serve(t)
@@ -53,7 +64,7 @@ func TestRealAccessCases(t *testing.T) {
 							text, err := e.hello(ports[i], certificates[call.Peer])
 							got = err == nil && text != ""
 						}
-						if want := c.Wants(call, protocol, drivertest.Forwarding{JoinsLines: true}); got != want {
+						if want := c.Wants(call, protocol, drivertest.Forwarding{JoinsLines: true, Issuers: issuers}); got != want {
 							t.Errorf("%s: %s: allowed %t, want %t", c.Name, describe(call), got, want)
 						}
 					}

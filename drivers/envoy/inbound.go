@@ -51,7 +51,7 @@ const handshakeTimeout = 10 * time.Second
 // tracing, its Identity.
 func (t *Translator) inbound(proxy *mesh.Proxy, settings *mesh.Settings, inbound *mesh.Inbound) []*Resource {
 	b := &inboundBuilder{
-		proxy: proxy, settings: settings,
+		proxy: proxy, settings: settings, issuers: inbound.Issuers,
 		takesPlaintext: proxy.Plaintext || inbound.TLS == mesh.Permissive,
 	}
 	for i := range inbound.Ports {

@@ -25,6 +25,8 @@ import (
 type inboundBuilder struct {
 	proxy    *mesh.Proxy
 	settings *mesh.Settings
+	// issuers are those of the tokens that rules ask for.
+	issuers []mesh.TokenIssuer
 	// takesPlaintext is set if connections without mesh TLS may come from anywhere.
 	takesPlaintext bool
 
@@ -187,7 +189,7 @@ func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv
 	manager := httpFilter(httpOptions{
 		StatPrefix: portName(p.Port), RouteName: name, Settings: b.settings, Logs: inboundRequests, Inbound: true, ComparesPath: p.ComparesPath(),
 		ServiceName: b.proxy.Identity.CommonName(),
-		Filters:     append([]*hcmv3.HttpFilter{denyAll, denials, noRequestLimit}, authorization(b.settings.Authorization)...),
+		Filters:     slices.Concat(verifyTokens(p, b.issuers), []*hcmv3.HttpFilter{denyAll, denials, noRequestLimit}, authorization(b.settings.Authorization)),
 	})
 	b.chain(name, match, socket, append(connectionLimit(portName(p.Port)), manager))
 	routes := inboundRoutes(name, b.settings.TrustDomain, p, allowed, shadow)

@@ -240,6 +240,9 @@ func permission(m mesh.HTTPMatch) *rbacv3.Permission {
 	for _, q := range m.Query {
 		all = append(all, query(q)...)
 	}
+	if m.Token != nil {
+		all = append(all, verified(m.Token))
+	}
 	switch len(all) {
 	case 0:
 		return anyPermission[0]
@@ -287,6 +290,9 @@ func denial(m mesh.HTTPMatch) *rbacv3.Permission {
 		if canMatch(mesh.HTTPMatch{Query: []mesh.KeyMatch{q}}) {
 			all = append(all, deniedQuery(q))
 		}
+	}
+	if m.Token != nil {
+		all = append(all, deniedToken(m.Token))
 	}
 	return &rbacv3.Permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: all}}}
 }

@@ -169,7 +169,7 @@ func identities(ids []mesh.Identity) []*rbacv3.Principal {
 // permission returns gRPC's form of a condition, or nil if no call fulfils it, or if gRPC
 // can't compare what it is about: the lines of a header are one value to gRPC.
 func permission(m mesh.HTTPMatch) *rbacv3.Permission {
-	if len(m.Headers)+len(m.Query) > 0 {
+	if len(m.Headers)+len(m.Query) > 0 || m.Token != nil {
 		return nil
 	}
 	var all []*rbacv3.Permission

@@ -2,6 +2,7 @@ package haproxy
 
 import (
 	"crypto/tls"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,11 +13,28 @@ import (
 
 // TestAccessCases has a real HAProxy decide about denials, by requests and by connections.
 func TestAccessCases(t *testing.T) {
-	cases := drivertest.AccessCases(store.TrustDomain)
+	decideCases(t, drivertest.AccessCases(store.TrustDomain), nil, nil, mesh.HTTP, mesh.TCP)
+}
+
+// TestTokenCases has a real HAProxy decide about tokens.
+func TestTokenCases(t *testing.T) {
+	tokens := drivertest.NewTokens("https://login.example.com")
+	issuers := func(features []mesh.Feature) []mesh.TokenIssuer {
+		return []mesh.TokenIssuer{{Issuer: "https://other.example.com"}, tokens.Issuer(features)}
+	}
+	has := Driver{}.Features()
+	if !isAtLeast(t, 3, 0) {
+		has = slices.DeleteFunc(has, func(f mesh.Feature) bool { return f == mesh.FeatureTokensPSS })
+	}
+	decideCases(t, drivertest.TokenCases(store.TrustDomain, tokens), issuers(mesh.Features()), issuers(has), mesh.HTTP)
+}
+
+// decideCases gives HAProxy issuers, some of which it uses.
+func decideCases(t *testing.T, cases []drivertest.AccessCase, issuers, used []mesh.TokenIssuer, protocols ...mesh.Protocol) {
+	t.Helper()
 	a := newApp(t)
 	f := newFixture(store)
-	f.inbound.TLS = mesh.Permissive
-	protocols := []mesh.Protocol{mesh.HTTP, mesh.TCP}
+	f.inbound.TLS, f.inbound.Issuers = mesh.Permissive, issuers
 	ports := make(map[mesh.Protocol][]uint16)
 	for _, c := range cases {
 		for _, protocol := range protocols {
@@ -41,9 +59,13 @@ func TestAccessCases(t *testing.T) {
 			asking.Go(func() {
 				for _, call := range c.Calls {
 					response, _, err := ask(client(r.inbound, local(ports[protocol][i]), certificates[call.Peer], false), call.Target, call.Header...)
+					if err != nil && protocol.IsHTTP() {
+						// A refusal is an answer.
+						response, _, err = ask(client(r.inbound, local(ports[protocol][i]), certificates[call.Peer], false), call.Target, call.Header...)
+					}
 					got := err == nil && response.StatusCode == 200
-					if want := c.Wants(call, protocol, drivertest.Forwarding{LeavesPaths: true}); got != want {
-						t.Errorf("%s: %s: %s/%s asks for %s with %q: allowed %t, want %t", protocol, c.Name, call.Peer.Namespace, call.Peer.ServiceAccount, call.Target, call.Header, got, want)
+					if want := c.Wants(call, protocol, drivertest.Forwarding{LeavesPaths: true, Issuers: used}); got != want {
+						t.Errorf("%s: %s: %s/%s asks for %s with %q: allowed %t, want %t: %v, %v", protocol, c.Name, call.Peer.Namespace, call.Peer.ServiceAccount, call.Target, call.Header, got, want, response, err)
 					}
 				}
 			})

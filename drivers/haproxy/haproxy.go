@@ -98,6 +98,7 @@ func (Driver) Features() []mesh.Feature { return mesh.FeaturesWithout(lacks) }
 func (Driver) Lacks() map[mesh.Feature]string { return lacks }
 
 var lacks = map[mesh.Feature]string{
+	mesh.FeatureTokensEdDSA:     "HAProxy has no EdDSA for tokens, so it verifies none that is signed with such a key",
 	mesh.FeatureOpenConnections: "connections and their bytes are counted when they end: HAProxy writes no line with the bytes of an open one",
 }
 

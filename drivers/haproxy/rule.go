@@ -107,7 +107,15 @@ var (
 	plain      = shortPart(syntax.Literal("var(txn.plain) -m bool"))
 	normalPath = shortPart(syntax.Literal("var(txn.normal) -m bool"))
 	clearPath  = shortPart(syntax.Literal("var(txn.clear) -m bool"))
+	// Of tokens, see token.lua.
+	verified, unclearToken = shortPart(syntax.Literal("var(txn.token) -m bool")), shortPart(syntax.Literal("var(txn.token_unclear) -m bool"))
 )
+
+// claims returns the part that the claims of a token satisfy the condition, if it is verified.
+func claims(m *mesh.TokenMatch) part {
+	name, _ := syntax.Plain(m.Name())
+	return shortPart(syntax.Fill("var(txn.token.{}) -m bool", name))
+}
 
 func shortPart(line syntax.Text) part { return part{Lines: []syntax.Text{line}, short: true} }
 
@@ -174,6 +182,9 @@ func when(name, where syntax.Text, m mesh.HTTPMatch, parts ...part) rule {
 			parts = append(parts, value(syntax.Fetch("url_param({}),url_dec(1)", syntax.Name(q.Name)), q.StringMatch))
 		}
 	}
+	if m.Token != nil {
+		parts = append(parts, verified, claims(m.Token))
+	}
 	return rule{Name: name, Where: where, Parts: parts, HTTP: true}
 }
 
@@ -231,6 +242,9 @@ func denying(name, where syntax.Text, m mesh.HTTPMatch, parts ...part) rule {
 		default:
 			parts = append(parts, orAlways(found, ambiguous))
 		}
+	}
+	if m.Token != nil {
+		parts = append(parts, or(unclearToken, claims(m.Token)))
 	}
 	parts = slices.DeleteFunc(parts, func(p part) bool { return slices.Equal(p.Lines, always.Lines) })
 	return rule{Name: name, Where: where, Parts: parts, HTTP: true}

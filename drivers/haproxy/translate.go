@@ -3,10 +3,8 @@ package haproxy
 import (
 	"bytes"
 	"embed"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -19,6 +17,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/pcre"
+	"github.com/outrigger-mesh/outrigger/sidecar/repo"
 )
 
 // configFile is the configuration. It reads http.map and tcp.map, which map an address and
@@ -31,7 +30,7 @@ const collectorFile = "collector.json"
 // sources are the template of the configuration, and scripts that it loads: caller.lua reads
 // the caller's identity from its certificate, authorization.lua asks the mesh's authorization
 // service, mirror.lua sends copies of requests, retry.lua delays retries, session.lua keeps sessions,
-// name.lua reads /etc/hosts, path.lua normalizes paths, and pace.lua lets many connections begin
+// name.lua reads /etc/hosts, path.lua normalizes paths, token.lua reads tokens of users, and pace.lua lets many connections begin
 // one after another.
 //
 //go:embed haproxy.cfg.tmpl *.lua
@@ -42,7 +41,7 @@ const liveFiles = "endpoints/"
 
 var configTemplate = texttemplate.Must(syntax.Parse(sources, "haproxy.cfg.tmpl", texttemplate.FuncMap{
 	"egressHosts": egressHosts, "host": hosts, "hosts": hostsOf, "within": within, "anyOf": anyOf, "path": limitedPath,
-	"section": syntax.Section, "plain": plainText, "word": word, "when": when, "limit": limitOf, "limitLines": limitLines, "hashLines": hashLines,
+	"section": syntax.Section, "word": word, "when": when, "limit": limitOf, "limitLines": limitLines, "hashLines": hashLines,
 	"ambiguousPath": func() (syntax.Text, error) { return word(mesh.AmbiguousPath) }, "abnormalPath": func() (syntax.Text, error) { return word(mesh.AbnormalPath) },
 	"ambiguousDeniedPath": func() (syntax.Text, error) { return word(mesh.AmbiguousDeniedPath) },
 	"refusedPath":         func() (syntax.Text, error) { return word(mesh.RefusedPath) }, "identityHeaders": mesh.IdentityHeaders, "framingHeaders": mesh.FramingHeaders,
@@ -141,15 +140,16 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	}
 	files := []driver.File{
 		{Name: configFile, Content: config.Bytes()},
-		{Name: collectorFile, Content: collectorOf(view)},
+		{Name: collectorFile, Content: repo.Collector(view)},
 		{Name: "http.map", Content: []byte(doc.httpMap.String())},
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
 		{Name: "names.txt", Content: []byte(doc.names.String())},
 	}
-	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua", "live.lua", "session.lua", "name.lua", "path.lua", "pace.lua"} {
+	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua", "live.lua", "session.lua", "name.lua", "path.lua", "pace.lua", "token.lua"} {
 		content, _ := sources.ReadFile(script)
 		files = append(files, driver.File{Name: script, Content: content})
 	}
+	files = append(files, tokenFiles(view.Inbound)...)
 	byName := func(a, b syntax.Text) int { return strings.Compare(a.String(), b.String()) }
 	for _, name := range slices.SortedFunc(maps.Keys(doc.Targets), byName) {
 		var endpoints bytes.Buffer
@@ -191,19 +191,12 @@ func limitedPath(expression string) (m mesh.HTTPMatch) {
 
 func hostsOf(fetch syntax.Text, names []string) part { return hosts(fetch, names...) }
 
-// word and plainText are for texts that are not a user's.
+// word is for texts that are not a user's.
 func word(text string) (syntax.Text, error) {
 	if t, ok := syntax.Word(text); ok {
 		return t, nil
 	}
 	return syntax.Text{}, fmt.Errorf("%q can't be quoted", text)
-}
-
-func plainText(text string) (syntax.Text, error) {
-	if t, ok := syntax.Plain(text); ok {
-		return t, nil
-	}
-	return syntax.Text{}, fmt.Errorf("%q is no plain text", text)
 }
 
 // otherSpellings returns the expression of the other spellings of a header, or nothing if it
@@ -231,25 +224,4 @@ func option(option syntax.Text, names ...string) syntax.Text {
 		return syntax.Text{}
 	}
 	return syntax.Fill("{}{}", option, syntax.Join(":", all...))
-}
-
-// collectorOf tells the agent where to send spans; see agentspec.Spans.
-func collectorOf(view *mesh.View) []byte {
-	to, p := view.Settings.Tracing, view.Proxy
-	if to == nil {
-		return nil
-	}
-	collector := map[string]any{
-		"protocol": to.Protocol, "address": net.JoinHostPort(to.Host, fmt.Sprint(to.Port)), "path": to.Path,
-		"service": p.Identity.ServiceAccount + "." + p.Identity.Namespace,
-		"tags": map[string]string{
-			"component": "proxy", "node_id": p.UID, "k8s.namespace.name": p.Namespace, "k8s.pod.name": p.Name.Name, "service_account": p.Identity.ServiceAccount,
-		},
-	}
-	if len(p.Addresses) > 0 {
-		collector["ip"] = p.Addresses[0].String()
-	}
-	// Maps of texts are always valid JSON.
-	content, _ := json.Marshal(collector)
-	return append(content, '\n')
 }

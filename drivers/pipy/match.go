@@ -18,14 +18,18 @@ func each[A, B any](list []A, f func(A) B) []B {
 
 func (x *compiler) request(m mesh.HTTPMatch) requestDocument {
 	out := requestDocument{Methods: m.Methods, Headers: each(m.Headers, x.keyMatch), Query: each(m.Query, x.keyMatch)}
-	if m.Path != (mesh.StringMatch{}) {
+	if m.Token != nil {
+		// No token is verified.
+		out.Path = &matchDocument{Never: true}
+	} else if m.Path != (mesh.StringMatch{}) {
 		path := x.pathMatch(m.Path)
 		out.Path = &path
 	}
 	return out
 }
 
-// denied returns the requests that a denial refuses. A condition that cannot be expressed holds.
+// denied returns the requests that a denial refuses. A condition that cannot be expressed holds, as do
+// those on tokens.
 func (x *compiler) denied(m mesh.HTTPMatch) requestDocument {
 	out := requestDocument{Methods: m.Methods}
 	if path := x.pathMatch(m.Path); m.Path.Exact+strings.TrimRight(m.Path.Prefix, "/")+m.Path.Regex != "" && !path.Never {

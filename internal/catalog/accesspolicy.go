@@ -27,10 +27,12 @@ type policyRule struct {
 
 // requests returns the requests of a rule at a port. Port 0 stands for all ports that are not
 // listed. At ports without HTTP a denial of some requests is one of all connections.
-func (p *policyRule) requests(port uint16, protocol mesh.Protocol, denies bool) []mesh.HTTPMatch {
+func (p *policyRule) requests(key inboundKey, port uint16, protocol mesh.Protocol, denies bool) []mesh.HTTPMatch {
 	switch {
 	case !p.AnyPort && !slices.Contains(p.Ports, port):
 		return nil
+	case protocol.IsHTTP() && key.tokenless:
+		return withoutTokens(p.Requests, denies)
 	case protocol.IsHTTP():
 		return p.Requests
 	case denies && len(p.Requests) > 0, !p.OnlyRequests && slices.ContainsFunc(p.Requests, func(m mesh.HTTPMatch) bool { return m.Matches(nil) }):
@@ -207,7 +209,7 @@ func (j *join) permissions(r *graph.Reader, key inboundKey, port uint16, protoco
 	var permissions []mesh.Permission
 	for policy, rule := range j.rulesAt(r, key, port, action) {
 		p := mesh.Permission{
-			Origin: originOfPolicy(policy, rule.Field), Sources: rule.callers(j.mustSettings(r)), Except: rule.Except, Requests: rule.requests(port, protocol, false),
+			Origin: originOfPolicy(policy, rule.Field), Sources: rule.callers(j.mustSettings(r)), Except: rule.Except, Requests: rule.requests(key, port, protocol, false),
 		}
 		if len(p.Sources) > 0 && len(p.Requests) > 0 {
 			permissions = append(permissions, p)
@@ -221,7 +223,7 @@ func (j *join) permissions(r *graph.Reader, key inboundKey, port uint16, protoco
 func (j *join) denials(r *graph.Reader, key inboundKey, port uint16, protocol mesh.Protocol) []mesh.Denial {
 	var denials []mesh.Denial
 	for policy, rule := range j.rulesAt(r, key, port, fact.Deny) {
-		d := mesh.Denial{Origin: originOfPolicy(policy, rule.Field), Everyone: rule.Everyone, Except: rule.Except, Requests: rule.requests(port, protocol, true)}
+		d := mesh.Denial{Origin: originOfPolicy(policy, rule.Field), Everyone: rule.Everyone, Except: rule.Except, Requests: rule.requests(key, port, protocol, true)}
 		if !d.Everyone {
 			d.Sources = rule.Sources
 		}
@@ -239,7 +241,7 @@ func (j *join) denials(r *graph.Reader, key inboundKey, port uint16, protocol me
 func (j *join) allowedByCluster(r *graph.Reader, key inboundKey, port uint16) []mesh.Identity {
 	var allowed []mesh.Identity
 	for policy, rule := range j.rulesAt(r, key, port, fact.Allow) {
-		if policy.Namespace == ofCluster && len(rule.requests(port, mesh.TCP, false)) > 0 {
+		if policy.Namespace == ofCluster && len(rule.requests(key, port, mesh.TCP, false)) > 0 {
 			allowed = append(allowed, rule.callers(j.mustSettings(r))...)
 		}
 	}
@@ -250,7 +252,7 @@ func (j *join) allowedByCluster(r *graph.Reader, key inboundKey, port uint16) []
 func (j *join) ingressByPolicy(r *graph.Reader, key inboundKey, port uint16, protocol mesh.Protocol) []mesh.Ingress {
 	var made []mesh.Ingress
 	for policy, rule := range j.rulesAt(r, key, port, fact.Allow) {
-		in := mesh.Ingress{Origin: originOfPolicy(policy, rule.Field), Ranges: rule.Ranges, Requests: rule.requests(port, protocol, false)}
+		in := mesh.Ingress{Origin: originOfPolicy(policy, rule.Field), Ranges: rule.Ranges, Requests: rule.requests(key, port, protocol, false)}
 		if rule.Everyone && key.tls == mesh.Permissive {
 			in.Ranges = anywhere
 		}
@@ -337,7 +339,7 @@ func (j *join) appliedTo(r *graph.Reader, account fact.ServiceAccount) []mesh.Na
 
 // asksOfPolicies returns what the AccessPolicies that a workload's Inbound is made of ask for.
 func (j *join) asksOfPolicies(r *graph.Reader, policies unique.Handle[appliedPolicies], in *mesh.Inbound) []ask {
-	asks := j.asksOfPoliciesAt(r, policies, 0, in.Others)
+	asks := append(j.asksOfPoliciesAt(r, policies, 0, in.Others), asksOfIssuers(in.Issuers)...)
 	for _, p := range in.Ports {
 		asks = append(asks, j.asksOfPoliciesAt(r, policies, p.Port, p.Access)...)
 	}
@@ -368,6 +370,7 @@ func (j *join) inspectAccessPolicy(r *graph.Reader, policy *fact.AccessPolicy, f
 			f.add(ReasonNotFound, fmt.Sprintf("spec.targetRefs[%d].name", i), "there is no Service %s in the mesh, so the target has no workload; create it, or correct the name", name)
 		}
 	}
+	j.inspectTokens(r, policy, f)
 	if policy.Action == fact.Audit && !j.open(r, policy.Namespace) {
 		f.add(ReasonNoEffect, "spec.action", "everything is refused in namespace %s that no policy allows, so the audit has no effect; use Allow, or annotate the namespace with "+metadata.DefaultAccess+": audit to try policies first", policy.Namespace)
 	}

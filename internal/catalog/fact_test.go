@@ -43,6 +43,8 @@ func seal(content mesh.Digester) mesh.Digester {
 		return mesh.Seal(c)
 	case *fact.AccessPolicy:
 		return mesh.Seal(c)
+	case *fact.TokenPolicy:
+		return mesh.Seal(c)
 	case *fact.AccessRule:
 		return mesh.Seal(c)
 	case *fact.RouteGroup:

@@ -65,6 +65,9 @@ func (j *join) indexClasses() {
 // deny what would be unsafe.
 var withoutFeature = map[mesh.Feature]string{
 	mesh.FeatureHTTP2Resets: "if the sender of a message of HTTP/2 breaks it off, the part that was sent can look complete to the receiver; use a class that has it (docs/drivers.md), or have the receiver check the length of messages",
+	mesh.FeatureTokens:      "they verify no token, so a rule that asks for one allows nothing to their pods, and denies everything that it could deny; use a class that has it (docs/drivers.md)",
+	mesh.FeatureTokensPSS:   "they verify no token that is signed with RSASSA-PSS; have the issuer sign with RS256 or ES256, or use a class that has it (docs/drivers.md)",
+	mesh.FeatureTokensEdDSA: "they verify no token that is signed with EdDSA; have the issuer sign with RS256 or ES256, or use a class that has it (docs/drivers.md)",
 }
 
 // supports reports whether the proxies of a class have a feature.

@@ -22,9 +22,10 @@ type inboundKey struct {
 	targets unique.Handle[targets]
 	// proxied are the ports with the PROXY protocol.
 	proxied portSet
-	// policies are the AccessPolicies for it. limited says that its class lacks the feature.
-	policies unique.Handle[appliedPolicies]
-	limited  bool
+	// policies are the AccessPolicies for it. limited says that its class lacks the feature, and
+	// tokenless that it verifies no tokens.
+	policies           unique.Handle[appliedPolicies]
+	limited, tokenless bool
 }
 
 // portSet is a comparable list of ports, two bytes for each.
@@ -67,6 +68,7 @@ func (j *join) inbound(r *graph.Reader, workload mesh.Name) *mesh.Inbound {
 	w, _ := j.workloads.Get(r, workload)
 	key := j.inboundKeyOf(r, w)
 	key.limited = key.hasPolicies() && !j.supports(w.Class, mesh.FeatureAccessPolicies)
+	key.tokenless = key.hasPolicies() && !j.supports(w.Class, mesh.FeatureTokens)
 	return j.inbounds.Get(r, key)
 }
 
@@ -147,6 +149,7 @@ func (j *join) makeInbound(r *graph.Reader, key inboundKey) *mesh.Inbound {
 			p.Ingress = nil
 		}
 	}
+	made.Issuers = j.issuersFor(r, key, made.Ports)
 	return mesh.Seal(made)
 }
 

@@ -46,6 +46,9 @@ func (j *join) index() {
 	j.accessPoliciesIn = graph.NewIndex(j.accessPolicies, compareAged, func(key mesh.Name, p *fact.AccessPolicy) iter.Seq2[string, aged] {
 		return one(p.Namespace, aged{p.Created, key})
 	})
+	j.tokenPoliciesIn = graph.NewIndex(j.tokenPolicies, mesh.Name.Compare, func(key mesh.Name, p *fact.TokenPolicy) iter.Seq2[string, mesh.Name] {
+		return one(p.Namespace, key)
+	})
 	j.accountsIn = graph.NewIndex(j.workloads, fact.ServiceAccount.Compare, func(_ mesh.Name, w *fact.Workload) iter.Seq2[string, fact.ServiceAccount] {
 		return each([]string{"", w.Namespace}, func(namespace string) (string, fact.ServiceAccount) { return namespace, accountOf(w) })
 	})

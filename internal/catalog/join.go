@@ -48,6 +48,7 @@ type join struct {
 	accesses   *graph.Input[mesh.Name, *fact.AccessRule]
 	// accessPolicies are the AccessPolicies and, without a namespace, the ClusterAccessPolicies.
 	accessPolicies *graph.Input[mesh.Name, *fact.AccessPolicy]
+	tokenPolicies  *graph.Input[mesh.Name, *fact.TokenPolicy]
 
 	httpGroups *graph.Input[mesh.Name, *fact.RouteGroup]
 	tcpGroups  *graph.Input[mesh.Name, *fact.RouteGroup]
@@ -85,9 +86,10 @@ type join struct {
 	egressesOf *graph.Index[fact.ServiceAccount, aged]
 	retriesOf  *graph.Index[fact.ServiceAccount, aged]
 	used       *graph.Index[fact.ServiceAccount, struct{}]
-	// By namespace: its AccessPolicies, and the service accounts of its workloads, which are those
-	// of all namespaces without a name. All namespaces.
+	// By namespace: its AccessPolicies and TokenPolicies, and the service accounts of its workloads,
+	// which are those of all namespaces without a name. All namespaces.
 	accessPoliciesIn *graph.Index[string, aged]
+	tokenPoliciesIn  *graph.Index[string, mesh.Name]
 	accountsIn       *graph.Index[string, fact.ServiceAccount]
 	workloadsOf      *graph.Index[fact.ServiceAccount, mesh.Name]
 	namespaceNames   *graph.Index[struct{}, string]
@@ -182,6 +184,7 @@ func newJoin(options Options) *join {
 	j.accessPolicies = input(j, kindAccessPolicy, j.inspectAccessPolicy)
 	// They have no namespace, so their names differ.
 	j.inputs[kindClusterAccessPolicy] = j.inputs[kindAccessPolicy]
+	j.tokenPolicies = input(j, kindTokenPolicy, j.inspectTokenPolicy)
 	j.httpGroups = input[*fact.RouteGroup](j, kindHTTPRouteGroup)
 	j.tcpGroups = input[*fact.RouteGroup](j, kindTCPRoute)
 	j.splits = input(j, kindTrafficSplit, j.inspectSplit)

@@ -21,6 +21,7 @@ const (
 	kindIngressBackend         = "IngressBackend"
 	kindAccessPolicy           = "AccessPolicy"
 	kindClusterAccessPolicy    = "ClusterAccessPolicy"
+	kindTokenPolicy            = "TokenPolicy"
 	kindRetry                  = "Retry"
 	kindUpstreamTrafficSetting = "UpstreamTrafficSetting"
 )
@@ -54,6 +55,7 @@ var apiVersions = map[string]string{
 	kindIngressBackend:         "policy.openservicemesh.io/v1alpha1",
 	kindAccessPolicy:           "outrigger.dev/v1alpha1",
 	kindClusterAccessPolicy:    "outrigger.dev/v1alpha1",
+	kindTokenPolicy:            "outrigger.dev/v1alpha1",
 	kindRetry:                  "policy.openservicemesh.io/v1alpha1",
 	kindUpstreamTrafficSetting: "policy.openservicemesh.io/v1alpha1",
 }

@@ -47,7 +47,7 @@ func object(apiVersion, kind, namespace, name string) mesh.ObjectRef {
 func (g generator) factOf() fact.Fact {
 	makers := []func() fact.Fact{
 		g.settings, g.namespaceFact, g.workload, g.workload, g.workload, g.service, g.service, g.slice, g.slice, g.slice,
-		g.access, g.accessPolicy, g.accessPolicy, g.group, g.split, g.route, g.route, g.egress, g.ingress, g.retry, g.upstream,
+		g.access, g.accessPolicy, g.accessPolicy, g.tokenPolicy, g.group, g.split, g.route, g.route, g.egress, g.ingress, g.retry, g.upstream,
 	}
 	f := pick(g, makers...)()
 	if g.IntN(6) == 0 {
@@ -103,11 +103,20 @@ func (g generator) accessPolicy() fact.Fact {
 			Field: "spec.rules[0]", Everyone: g.IntN(3) == 0, Sources: some(g, 2, source), Except: some(g, 1, source), AnyPort: g.IntN(2) == 0, Ports: some(g, 2, g.port),
 			Ranges: some(g, 1, func() netip.Prefix { return netip.MustParsePrefix("10.0.0.0/8") }),
 			Requests: some(g, 2, func() mesh.HTTPMatch {
-				return pick(g, mesh.HTTPMatch{}, mesh.HTTPMatch{Path: mesh.StringMatch{Exact: "/a"}})
+				return pick(g, mesh.HTTPMatch{}, mesh.HTTPMatch{Path: mesh.StringMatch{Exact: "/a"}}, mesh.HTTPMatch{Token: &mesh.TokenMatch{Issuer: pick(g, "", "i")}})
 			}),
 		}
 	})
 	return fact.Fact{Object: ref, Content: mesh.Seal(policy)}
+}
+
+func (g generator) tokenPolicy() fact.Fact {
+	n := mesh.Name{Namespace: g.namespace(), Name: pick(g, "p1", "p2")}
+	return fact.Fact{Object: object("o/v1", "TokenPolicy", n.Namespace, n.Name), Content: mesh.Seal(&fact.TokenPolicy{Name: n, Issuers: some(g, 2, func() fact.TokenIssuer {
+		return fact.TokenIssuer{Field: "spec.issuers[0]", Issuer: pick(g, "i", "j"), Keys: some(g, 2, func() mesh.TokenKey {
+			return mesh.TokenKey{Algorithm: pick(g, mesh.TokenRS256, mesh.TokenPS256, mesh.TokenEdDSA), Public: []byte("key")}
+		})}
+	})})}
 }
 
 // services are mostly none.
@@ -351,7 +360,9 @@ func TestChangesGiveWhatTheFactsGive(t *testing.T) {
 					list[i].Content = withoutOutboundServices(f.Content)
 				}
 				// Views of classes that lack AccessPolicies do not tell what is left out of them.
-				needsAreTold(t, BuildFor(list, Options{Features: func(class string) []mesh.Feature { return append(features(class), mesh.FeatureAccessPolicies) }}), got)
+				needsAreTold(t, BuildFor(list, Options{Features: func(class string) []mesh.Feature {
+					return append(features(class), mesh.FeatureAccessPolicies, mesh.FeatureTokens)
+				}}), got)
 				if got.Digest() != want.Digest() {
 					t.Fatalf("after step %d the Snapshot is not that of its facts: %s", step, firstDifference(got, want))
 				}

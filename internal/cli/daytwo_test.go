@@ -246,7 +246,7 @@ func (c *controllerTest) testCheckAfter(t *testing.T) {
 		level        check.Level
 		object, text string
 	}{
-		{"control-plane/crds", check.OK, "", "12 CRDs"},
+		{"control-plane/crds", check.OK, "", "13 CRDs"},
 		{"control-plane/rbac", check.Error, "outrigger-controller", "watch pods"},
 		{"control-plane/deployments", check.Error, "outrigger-controller", "does not exist"},
 		{"control-plane/drivers", check.Error, "", "no controller is running"},

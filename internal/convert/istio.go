@@ -139,7 +139,7 @@ func (b *obstacles) istioRules(field string, rule istioRule, namespace string, d
 	for i, condition := range rule.When {
 		why := "a policy has no such condition"
 		if strings.HasPrefix(condition.Key, "request.auth.") {
-			why = "no policy reads tokens of end users"
+			why = "it is about tokens of users: write the issuer and its keys into a TokenPolicy, and the condition into token of a rule of an AccessPolicy"
 		}
 		b.because(fmt.Sprintf("%s.when[%d].key", field, i), "%s: %s", condition.Key, why)
 	}
@@ -173,7 +173,7 @@ func (b *obstacles) istioRules(field string, rule istioRule, namespace string, d
 }
 
 func (b *obstacles) istioSource(field string, s istioSource, namespace string, denies bool) (sources, except []outrigger.AccessSource) {
-	const tokens = "no policy reads tokens of end users"
+	const tokens = "it is about tokens of users: write the issuer and its keys into a TokenPolicy, and the condition into token of a rule of an AccessPolicy"
 	b.unless(s.RequestPrincipals, field+".requestPrincipals", tokens)
 	b.unless(s.NotRequestPrincipals, field+".notRequestPrincipals", tokens)
 	const forwarded = "no policy trusts addresses that headers name"

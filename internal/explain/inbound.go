@@ -29,7 +29,7 @@ type arrival struct {
 }
 
 func arrivalOf(c caller, view *mesh.View, port uint16, r *mesh.Request) mesh.Arrival {
-	a := mesh.Arrival{Port: port, Security: mesh.MeshTLS, Peer: c.identity(), Request: r}
+	a := mesh.Arrival{Port: port, Security: mesh.MeshTLS, Peer: c.identity(), Request: withToken(view.Inbound, r)}
 	if a.Peer == (mesh.Identity{}) {
 		a.Security = mesh.Plaintext
 	}
@@ -119,6 +119,7 @@ func (x *inquiry) decide(view *mesh.View, a mesh.Arrival) {
 		x.normalized(normal)
 		a.Request = normal
 	}
+	a.Request = withToken(view.Inbound, a.Request)
 	decision := view.Inbound.Decide(a)
 	at := fmt.Sprintf("port %d (%s)", a.Port, port.Protocol)
 	if !named {
@@ -398,6 +399,10 @@ func mismatch(part string, r *mesh.Request) string {
 		return "some applications would read the path differently"
 	case part == "query spelling":
 		return "a query parameter is repeated or escaped, or the query has a semicolon"
+	case part == "token" && len(r.Headers[mesh.AuthorizationHeader]) == 0:
+		return "the request has no token: give it one with the header " + mesh.AuthorizationHeader
+	case part == "token" && r.Token == nil:
+		return "no token is verified in the request's header " + mesh.AuthorizationHeader + ": it is malformed, expired, not yet valid, or signed by no key of a TokenPolicy of the namespace"
 	}
 	if name, ok := strings.CutPrefix(part, "header "); ok {
 		name, err := strconv.Unquote(name)
@@ -415,7 +420,7 @@ func mismatch(part string, r *mesh.Request) string {
 // rankOf orders parts of a match by how many parts before them hold.
 func rankOf(part string) int {
 	word, _, _ := strings.Cut(part, " ")
-	return slices.Index([]string{"requests", "path", "method", "header", "query"}, word)
+	return slices.Index([]string{"requests", "path", "method", "header", "query", "token"}, word)
 }
 
 func describeMatches(matches []mesh.HTTPMatch) string {
@@ -445,6 +450,9 @@ func describeMatch(m mesh.HTTPMatch) string {
 	}
 	for _, key := range m.Query {
 		parts = append(parts, "query parameter "+key.Name+" "+describeString(key.StringMatch))
+	}
+	if m.Token != nil {
+		parts = append(parts, describeToken(m.Token))
 	}
 	if len(parts) == 0 {
 		return "any request"

@@ -134,7 +134,7 @@ func (p policyReader) target(path string, t *outrigger.AccessTarget) (fact.Acces
 }
 
 func (p policyReader) rule(path string, r *outrigger.AccessRule) fact.PolicyRule {
-	rule := fact.PolicyRule{Field: path, Everyone: r.Sources == nil, AnyPort: r.Ports == nil, OnlyRequests: r.HTTP != nil}
+	rule := fact.PolicyRule{Field: path, Everyone: r.Sources == nil, AnyPort: r.Ports == nil, OnlyRequests: r.HTTP != nil || r.Token != nil}
 	for i := range r.Sources {
 		at := index(path+".sources", i)
 		if block := r.Sources[i].IPBlock; block != "" && p.isOnly(&r.Sources[i]) {
@@ -171,6 +171,9 @@ func (p policyReader) rule(path string, r *outrigger.AccessRule) fact.PolicyRule
 	if rule.Requests = p.requests(path+".http", r.HTTP); lost && !p.denies {
 		// Without the exception the rule would allow more.
 		rule.Requests = nil
+	}
+	if r.Token != nil {
+		rule.Requests = p.withToken(path+".token", rule.Requests, r.Token)
 	}
 	return rule
 }

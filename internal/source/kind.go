@@ -51,6 +51,8 @@ func Kinds() []Kind {
 			smi(func(o *outrigger.AccessPolicy) *status.Status { return &o.Status })),
 		kind(Policy, outrigger.SchemeGroupVersion.WithKind("ClusterAccessPolicy"), outrigger.AddToScheme, plain(clusterAccessPolicy),
 			smi(func(o *outrigger.ClusterAccessPolicy) *status.Status { return &o.Status })),
+		kind(Policy, outrigger.SchemeGroupVersion.WithKind("TokenPolicy"), outrigger.AddToScheme, plain(tokenPolicy),
+			smi(func(o *outrigger.TokenPolicy) *status.Status { return &o.Status })),
 
 		route("HTTPRoute", plain(httpRoute),
 			func(o *HTTPRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {

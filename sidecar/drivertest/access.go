@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -32,6 +33,10 @@ type Forwarding struct {
 	JoinsLines bool
 	// LeavesPaths does not normalize paths, and takes those for ambiguous that are not normal.
 	LeavesPaths bool
+	// KeepsLast forwards only the last line of a header.
+	KeepsLast bool
+	// Issuers are those whose tokens the proxy verifies.
+	Issuers []mesh.TokenIssuer
 }
 
 // Compared returns the request as the proxy compares it with the rules of the port, or false if
@@ -56,6 +61,9 @@ func (c AccessCase) Wants(call AccessCall, protocol mesh.Protocol, proxy Forward
 	for i := 0; i+1 < len(call.Header); i += 2 {
 		name := strings.ToLower(call.Header[i])
 		request.Headers[name] = append(request.Headers[name], call.Header[i+1])
+		if proxy.KeepsLast {
+			request.Headers[name] = []string{call.Header[i+1]}
+		}
 		if proxy.JoinsLines {
 			request.Headers[name] = []string{strings.Join(request.Headers[name], ",")}
 		}
@@ -64,6 +72,7 @@ func (c AccessCase) Wants(call AccessCall, protocol mesh.Protocol, proxy Forward
 	if !ok {
 		return false
 	}
+	request.Token = mesh.VerifyToken(proxy.Issuers, request, time.Now())
 	a := mesh.Arrival{Port: 80, Source: netip.MustParseAddr("127.0.0.1"), Security: mesh.Plaintext, Peer: call.Peer, Request: request}
 	if call.Peer != (mesh.Identity{}) {
 		a.Security = mesh.MeshTLS

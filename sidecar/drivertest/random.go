@@ -89,6 +89,8 @@ var choices = map[reflect.Type][]any{
 	reflect.TypeFor[mesh.EgressProtocol]():      {mesh.EgressHTTP, mesh.EgressTLS, mesh.EgressTCP},
 	reflect.TypeFor[mesh.TLSMode]():             {mesh.Strict, mesh.Permissive},
 	reflect.TypeFor[mesh.LoadBalancingPolicy](): {mesh.RoundRobin, mesh.LeastRequest, mesh.Random, mesh.RingHash, mesh.Maglev},
+	reflect.TypeFor[mesh.TokenAlgorithm]():      {mesh.TokenES256, mesh.TokenPS256, mesh.TokenEdDSA, mesh.TokenAlgorithm("none"), mesh.TokenAlgorithm("HS256"), mesh.TokenAlgorithm("")},
+	reflect.TypeFor[[]byte]():                   {fixedKey(mesh.TokenES256), fixedKey(mesh.TokenPS256), fixedKey(mesh.TokenEdDSA), []byte("no key"), []byte(nil)},
 	reflect.TypeFor[time.Duration]():            {time.Duration(0), time.Second, time.Millisecond, time.Nanosecond, -time.Second, time.Duration(1 << 62)},
 	reflect.TypeFor[uint16]():                   {uint16(80), uint16(443), uint16(301), uint16(1), uint16(65535), uint16(0)},
 	reflect.TypeFor[uint32]():                   {uint32(0), uint32(1), uint32(3), uint32(200), uint32(1 << 31), uint32(1<<32 - 1)},
@@ -167,7 +169,16 @@ func (f *filler) object(v reflect.Value) {
 		if o.Full != "" {
 			o.Full, o.Prefix = "/"+o.Full, ""
 		}
+	case *mesh.TokenKey:
+		if key := fixedKey(o.Algorithm); key != nil {
+			o.Public = key
+		}
+	case *mesh.EgressHost:
+		withoutTokens(o.Matches)
+	case *mesh.EgressWithin:
+		withoutTokens(o.Matches)
 	case *mesh.Route:
+		o.Match.Token = nil
 		if o.Redirect != nil {
 			o.Backends, o.Session = nil, nil
 		}
@@ -194,6 +205,13 @@ func (f *filler) object(v reflect.Value) {
 	case *mesh.EgressRoutes:
 		slices.SortFunc(o.Hosts, func(a, b mesh.EgressHost) int { return cmp.Compare(a.Host, b.Host) })
 		o.Hosts = slices.CompactFunc(o.Hosts, func(a, b mesh.EgressHost) bool { return a.Host == b.Host })
+	}
+}
+
+// withoutTokens removes conditions that only access rules have.
+func withoutTokens(matches []mesh.HTTPMatch) {
+	for i := range matches {
+		matches[i].Token = nil
 	}
 }
 

@@ -35,7 +35,7 @@ type variant struct {
 // have none, since no View requires them, nor has FeatureHTTP2Resets, which is required
 // together with FeatureHTTP2.
 func variants() []variant {
-	return slices.Concat(protocolVariants(), matchVariants(), filterVariants(), policyVariants(), limitVariants(), auditVariants(), accessVariants(), edgeVariants(), settingsVariants())
+	return slices.Concat(protocolVariants(), matchVariants(), filterVariants(), policyVariants(), limitVariants(), auditVariants(), accessVariants(), tokenVariants(), edgeVariants(), settingsVariants())
 }
 
 func protocolVariants() []variant {
@@ -348,6 +348,44 @@ func accessVariants() []variant {
 			feature: mesh.FeatureAccessPolicies, name: "except from connections", unsafe: true,
 			asks: func(d *draft) { d.sql().Access.Rules = except(d.sql().Access.Rules) }, ignored: func(*draft) {},
 		},
+	}
+}
+
+// tokenVariants allow and deny by tokens, and have keys of each kind.
+func tokenVariants() []variant {
+	caller := []mesh.Identity{{TrustDomain: trustDomain, Namespace: "shop", ServiceAccount: "front.end"}}
+	staff := mesh.HTTPMatch{Token: &mesh.TokenMatch{Audiences: []string{"shop"}, Claims: []mesh.ClaimMatch{{Path: []string{"groups"}, Values: []string{"staff"}}}}}
+	with := func(algorithms ...mesh.TokenAlgorithm) func(*draft) {
+		issuer := mesh.TokenIssuer{Origin: Origin("TokenPolicy", "shop/login"), Issuer: "https://login.example.com"}
+		for _, algorithm := range algorithms {
+			issuer.Keys = append(issuer.Keys, mesh.TokenKey{ID: "1", Algorithm: algorithm, Public: fixedKey(algorithm)})
+		}
+		return func(d *draft) { d.inbound.Issuers = []mesh.TokenIssuer{issuer} }
+	}
+	allowed := func(match mesh.HTTPMatch) func(*draft) {
+		return func(d *draft) {
+			d.web().Access.Rules = append(d.web().Access.Rules, mesh.Permission{Origin: Origin("AccessPolicy", "shop/staff"), Sources: caller, Requests: []mesh.HTTPMatch{match}})
+			if match.Token != nil {
+				with(mesh.TokenES256)(d)
+			}
+		}
+	}
+	denied := func(match mesh.HTTPMatch) func(*draft) {
+		return func(d *draft) {
+			d.web().Access.Denials = append(d.web().Access.Denials, mesh.Denial{Origin: Origin("AccessPolicy", "shop/none"), Everyone: true, Requests: []mesh.HTTPMatch{match}})
+			if match.Token != nil {
+				with(mesh.TokenES256)(d)
+			}
+		}
+	}
+	return []variant{
+		{feature: mesh.FeatureTokens, name: "allowed", asks: allowed(staff), ignored: allowed(mesh.HTTPMatch{}), unsafe: true},
+		{
+			feature: mesh.FeatureTokens, name: "denied", base: denied(mesh.HTTPMatch{Methods: []string{"PUT"}}),
+			asks: denied(staff), closed: denied(mesh.HTTPMatch{}), unsafe: true,
+		},
+		{feature: mesh.FeatureTokensPSS, base: allowed(staff), asks: with(mesh.TokenES256, mesh.TokenPS256)},
+		{feature: mesh.FeatureTokensEdDSA, base: allowed(staff), asks: with(mesh.TokenES256, mesh.TokenEdDSA), alone: true},
 	}
 }
 

@@ -68,6 +68,7 @@ var access = []Row{
 	{"A TrafficTarget in another namespace", "A TrafficTarget outside its destination's namespace allows nothing and has a Problem.", ofEvery, testOtherNamespace},
 	{"AccessPolicy", "AccessPolicies allow and deny by namespace, account, path and port beside TrafficTargets, and close pods in permissive mode. A denial holds however a path is spelled.", ofEvery, testAccessPolicies},
 	{"Rules of the cluster", "A ClusterAccessPolicy denies what a namespace allows, and allows what it denies. The default of a namespace opens or closes it, whatever the mode of the mesh is.", ofEvery, testClusterAccess},
+	{"Tokens of users", "A rule asks for a token of an issuer, for an audience and with claims. Tokens that are expired, forged, of another algorithm or of another issuer are none, and a denial refuses them. A server that verifies no tokens allows nothing by such a rule, and denies what it could deny.", ofEvery, testTokens},
 	{"Permissive mode", "In permissive mode every client of the mesh may call everything, and pods outside the mesh still nothing. Without it the rules hold again.", ofEvery, testPermissiveMode},
 	{"Spoofed headers", "The caller's identity comes from its certificate: headers that claim an identity have no effect, and the application gets the true identity or none.", ofEvery, func(t *testing.T, w *testMesh) {
 		claims := http.Header{

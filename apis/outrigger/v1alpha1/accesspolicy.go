@@ -111,6 +111,10 @@ type AccessRule struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	HTTP []gateway.HTTPRouteMatch `json:"http,omitzero"`
+	// Token is a condition on the user's token. Without the field everything matches. On a port without
+	// HTTP nothing is allowed by it, and every connection is denied. A ClusterAccessPolicy has none.
+	// +optional
+	Token *AccessToken `json:"token,omitempty"`
 }
 
 // AccessSource is a set of callers.

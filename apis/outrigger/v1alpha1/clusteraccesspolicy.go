@@ -45,6 +45,7 @@ type ClusterAccessPolicyList struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.action == 'Deny' || !has(self.rules) || self.rules.all(r, !has(r.notSources) && !has(r.http) && (!has(r.sources) || r.sources.all(s, !has(s.ipBlock))))",message="Allow names callers of the mesh and ports only: notSources, http and ipBlock are for Deny, or for an AccessPolicy"
 // +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.all(r, (!has(r.sources) || r.sources.all(s, !has(s.serviceAccount) || has(s.serviceAccount.__namespace__))) && (!has(r.notSources) || r.notSources.all(s, !has(s.serviceAccount) || has(s.serviceAccount.__namespace__))))",message="a service account needs its namespace"
+// +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.all(r, !has(r.token))",message="token is for an AccessPolicy, whose namespace has the keys"
 type ClusterAccessPolicySpec struct {
 	// NamespaceSelector selects the namespaces of the workloads by their labels; {} selects all.
 	NamespaceSelector metav1.LabelSelector `json:"namespaceSelector"`

@@ -21,7 +21,7 @@ func Resource(resource string) schema.GroupResource {
 // AddToScheme registers the types of this package with a scheme. It never returns an error; the
 // signature is that of runtime.SchemeBuilder.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(SchemeGroupVersion, &AccessPolicy{}, &AccessPolicyList{}, &ClusterAccessPolicy{}, &ClusterAccessPolicyList{})
+	scheme.AddKnownTypes(SchemeGroupVersion, &AccessPolicy{}, &AccessPolicyList{}, &ClusterAccessPolicy{}, &ClusterAccessPolicyList{}, &TokenPolicy{}, &TokenPolicyList{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }

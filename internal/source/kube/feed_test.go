@@ -246,6 +246,7 @@ func changes() map[string]string {
 		"TrafficTarget":                      `{"spec":{"sources":[{"kind":"ServiceAccount","name":"changed","namespace":"shop"}]}}`,
 		"AccessPolicy":                       `{"spec":{"action":"Deny"}}`,
 		"ClusterAccessPolicy":                `{"spec":{"action":"Deny"}}`,
+		"TokenPolicy":                        `{"spec":{"issuers":[{"issuer":"changed","jwks":"{}"}]}}`,
 		"HTTPRouteGroup":                     `{"spec":{"matches":[{"name":"changed"}]}}`,
 		"TCPRoute":                           `{"spec":{"matches":{"ports":[1]}}}`,
 		"TrafficSplit":                       `{"spec":{"backends":[{"service":"changed","weight":1}]}}`,

@@ -1,0 +1,93 @@
+package catalog
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// TestTokens says which proxies get issuers, and what those get that verify no tokens.
+func TestTokens(t *testing.T) {
+	staff := []mesh.HTTPMatch{{Methods: []string{"GET"}, Token: &mesh.TokenMatch{Issuer: "i"}}}
+	asks := func(action fact.AccessAction, issuer string) fact.Fact {
+		return policyOf("shop/policy", action, fact.AccessTarget{Pods: podsWith(t, "").Pods}, fact.PolicyRule{
+			Field: "spec.rules[0]", Everyone: true, AnyPort: true, OnlyRequests: true, Requests: []mesh.HTTPMatch{{Methods: []string{"GET"}, Token: &mesh.TokenMatch{Issuer: issuer}}},
+		})
+	}
+	issuer := func(name, text string, algorithms ...mesh.TokenAlgorithm) fact.Fact {
+		policy := &fact.TokenPolicy{Name: parseName(name), Issuers: []fact.TokenIssuer{{Field: "spec.issuers[0]", Issuer: text}}}
+		for _, algorithm := range algorithms {
+			policy.Issuers[0].Keys = append(policy.Issuers[0].Keys, mesh.TokenKey{Algorithm: algorithm, Public: []byte(name)})
+		}
+		return factOf(kindTokenPolicy, name, policy, nil)
+	}
+	issuers := []fact.Fact{issuer("shop/z", "i", mesh.TokenRS256), issuer("shop/b", "j"), issuer("shop/a", "i", mesh.TokenPS256, mesh.TokenEdDSA), issuer("users/a", "i", mesh.TokenRS256)}
+	base := slices.Concat(server("shop/cart", "10.96.0.1", "10.1.0.1", port(80, 8080, mesh.HTTP)), list(
+		namespace("shop"), namespace("users"), pod("shop/cart-1", "cart", "10.1.0.1"), pod("users/web-1", "web", "10.1.0.2"), settings(func(s *mesh.Settings) { s.PermissivePolicy = true }),
+	))
+	lacking := func(lacked ...mesh.Feature) FeaturesOf {
+		return func(string) []mesh.Feature {
+			return slices.DeleteFunc(mesh.Features(), func(f mesh.Feature) bool { return slices.Contains(lacked, f) })
+		}
+	}
+	none := func(string) []mesh.Feature { return mesh.Features() }
+	for name, tt := range map[string]struct {
+		facts    []fact.Fact
+		features FeaturesOf
+		// issuers are "ISSUER/POLICY", requests those of the rule or the denial.
+		issuers  []string
+		requests []mesh.HTTPMatch
+		problems []string
+	}{
+		"an Allow":                      {append(issuers, asks(fact.Allow, "i")), none, []string{"i/a", "i/z", "j/b"}, staff, []string{"TokenPolicy users/a NoEffect spec.issuers"}},
+		"a Deny":                        {append(issuers, asks(fact.Deny, "i")), none, []string{"i/a", "i/z", "j/b"}, staff, []string{"TokenPolicy users/a NoEffect spec.issuers"}},
+		"no rule":                       {issuers, none, nil, nil, []string{"TokenPolicy shop/a NoEffect spec.issuers", "TokenPolicy shop/b NoEffect spec.issuers", "TokenPolicy shop/z NoEffect spec.issuers", "TokenPolicy users/a NoEffect spec.issuers"}},
+		"an unknown issuer":             {append(issuers[1:2:2], asks(fact.Allow, "i")), none, []string{"j/b"}, staff, []string{"AccessPolicy shop/policy NotFound spec.rules[0].token.issuer"}},
+		"no issuer":                     {list(asks(fact.Deny, "")), none, nil, []mesh.HTTPMatch{{Methods: []string{"GET"}, Token: &mesh.TokenMatch{}}}, []string{"AccessPolicy shop/policy NotFound spec.rules[0].token"}},
+		"an Allow, without the feature": {append(issuers[:1:1], asks(fact.Allow, "i")), lacking(mesh.FeatureTokens), nil, nil, []string{"AccessPolicy shop/policy NotSupportedByProxy spec.rules[0]"}},
+		"a Deny, without the feature":   {append(issuers[:1:1], asks(fact.Deny, "i")), lacking(mesh.FeatureTokens), nil, []mesh.HTTPMatch{{Methods: []string{"GET"}}}, []string{"AccessPolicy shop/policy NotSupportedByProxy spec.rules[0]"}},
+		"keys that a class cannot use": {append(issuers[:3:3], asks(fact.Allow, "i")), lacking(mesh.FeatureTokensPSS, mesh.FeatureTokensEdDSA), []string{"i/a", "i/z", "j/b"}, staff,
+			[]string{"TokenPolicy shop/a NotSupportedByProxy spec.issuers[0]", "TokenPolicy shop/a NotSupportedByProxy spec.issuers[0]"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := BuildFor(slices.Concat(base, tt.facts), Options{Features: tt.features})
+			in := viewOf(t, s, "shop/cart-1").Inbound
+			var got []string
+			for _, i := range in.Issuers {
+				got = append(got, i.Issuer+"/"+i.Origin.Object.Name)
+			}
+			if diff := gocmp.Diff(tt.issuers, got); diff != "" {
+				t.Errorf("issuers (-want +got):\n%s", diff)
+			}
+			port, _ := in.PortOf(8080)
+			var requests []mesh.HTTPMatch
+			for _, rule := range port.Access.Rules {
+				requests = append(requests, rule.Requests...)
+			}
+			for _, d := range port.Access.Denials {
+				requests = append(requests, d.Requests...)
+			}
+			if diff := gocmp.Diff(tt.requests, requests); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+			if in.Others.Anyone && slices.ContainsFunc(tt.facts, func(f fact.Fact) bool { p, ok := f.Content.(*fact.AccessPolicy); return ok && p.Action == fact.Allow }) {
+				t.Error("other ports are open")
+			}
+			var problems []string
+			for _, all := range s.Problems.All() {
+				for _, p := range all.List {
+					problems = append(problems, strings.Join([]string{p.Object.Kind, p.Object.Namespace + "/" + p.Object.Name, p.Reason, p.Field}, " "))
+				}
+			}
+			slices.Sort(problems)
+			if diff := gocmp.Diff(tt.problems, problems); diff != "" {
+				t.Errorf("Problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

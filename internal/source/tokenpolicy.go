@@ -1,0 +1,212 @@
+package source
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"math/big"
+	"slices"
+	"strings"
+
+	outrigger "github.com/outrigger-mesh/outrigger/apis/outrigger/v1alpha1"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// Limits of keys, so that verifying a token costs a proxy little.
+const (
+	maxKeys                    = 16
+	minModulusBits, maxModulus = 2048, 8192
+)
+
+// tokenPolicy leaves out keys that it cannot read: no token is verified with them.
+func tokenPolicy(obj *outrigger.TokenPolicy, n *notes) mesh.Digester {
+	policy := &fact.TokenPolicy{Name: nameOf(&obj.ObjectMeta)}
+	n.needed("spec.issuers", len(obj.Spec.Issuers), "issuer, so the policy has no effect")
+	for i := range obj.Spec.Issuers {
+		path := index("spec.issuers", i)
+		declared := &obj.Spec.Issuers[i]
+		if declared.Issuer == "" {
+			n.add(ReasonMissing, path+".issuer", "an issuer needs the claim \"iss\" of its tokens here, so none of them is verified")
+			continue
+		}
+		policy.Issuers = append(policy.Issuers, fact.TokenIssuer{Field: path, Issuer: declared.Issuer, Keys: n.keySet(path+".jwks", declared.JWKS)})
+	}
+	return mesh.Seal(policy)
+}
+
+// jwk is a JSON Web Key. Its secret parts are only looked for.
+type jwk struct {
+	Type      string          `json:"kty"`
+	Use       string          `json:"use"`
+	Uses      []string        `json:"key_ops"`
+	ID        string          `json:"kid"`
+	Algorithm string          `json:"alg"`
+	Curve     string          `json:"crv"`
+	Modulus   string          `json:"n"`
+	Exponent  string          `json:"e"`
+	X         string          `json:"x"`
+	Y         string          `json:"y"`
+	Private   json.RawMessage `json:"d"`
+	Secret    json.RawMessage `json:"k"`
+}
+
+// keySet reads a JSON Web Key Set.
+func (n *notes) keySet(path, text string) []mesh.TokenKey {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal([]byte(text), &set); err != nil {
+		// The error could quote a part of a key.
+		n.add(ReasonInvalid, path, "this is no JSON Web Key Set, a JSON object with the list \"keys\", so no token of the issuer is verified; take it from the issuer's jwks_uri")
+		return nil
+	}
+	var keys []mesh.TokenKey
+	for i, raw := range set.Keys {
+		var key jwk
+		if json.Unmarshal(raw, &key) != nil {
+			n.add(ReasonInvalid, path, "key %d is no JSON Web Key, so no token is verified with it", i)
+			continue
+		}
+		if key.Private != nil || key.Secret != nil {
+			n.add(ReasonInvalid, path, "key %d is a private or secret one, with which whoever reads this object can sign tokens, so no token is verified with it; replace it at the issuer, and put only the public key here", i)
+			continue
+		}
+		if key.Use != "" && key.Use != "sig" || key.Uses != nil && !slices.Contains(key.Uses, "verify") || key.Type != "RSA" && key.Type != "EC" && key.Type != "OKP" {
+			continue
+		}
+		algorithm, public, problem := key.public()
+		if problem != "" {
+			n.add(ReasonInvalid, path, "key %d %s, so no token is verified with it", i, problem)
+			continue
+		}
+		if len(keys) == maxKeys {
+			n.add(ReasonNotSupported, path, "there are more than %d keys; the others are not used, remove those that the issuer no longer signs with", maxKeys)
+			break
+		}
+		keys = append(keys, mesh.TokenKey{ID: key.ID, Algorithm: algorithm, Public: public})
+	}
+	n.needed(path, len(keys), "key that tokens can be verified with, so none of the issuer's tokens is")
+	return keys
+}
+
+// public returns the algorithm that the key is for and the key in DER, or what is wrong with it.
+func (k *jwk) public() (algorithm mesh.TokenAlgorithm, der []byte, problem string) {
+	var public any
+	switch k.Type {
+	case "RSA":
+		algorithm = mesh.TokenRS256
+		modulus, exponent := k.number(k.Modulus), k.number(k.Exponent)
+		switch {
+		case modulus == nil || exponent == nil:
+			return "", nil, `has no "n" and "e" in base64url`
+		case modulus.BitLen() < minModulusBits || modulus.BitLen() > maxModulus:
+			return "", nil, "has fewer than 2048 or more than 8192 bits"
+		case exponent.BitLen() > 31 || exponent.Int64() < 3 || exponent.Bit(0) == 0 || modulus.Bit(0) == 0:
+			return "", nil, `has a value of "n" or "e" that no RSA key has`
+		}
+		public = &rsa.PublicKey{N: modulus, E: int(exponent.Int64())}
+	case "EC":
+		curve := map[string]elliptic.Curve{"P-256": elliptic.P256(), "P-384": elliptic.P384(), "P-521": elliptic.P521()}[k.Curve]
+		algorithm = map[string]mesh.TokenAlgorithm{"P-256": mesh.TokenES256, "P-384": mesh.TokenES384, "P-521": mesh.TokenES512}[k.Curve]
+		if curve == nil {
+			return "", nil, "is on another curve than P-256, P-384 and P-521"
+		}
+		size := (curve.Params().BitSize + 7) / 8
+		x, y := k.bytes(k.X), k.bytes(k.Y)
+		if len(x) != size || len(y) != size {
+			return "", nil, `has no "x" and "y" of its curve in base64url`
+		}
+		key, err := ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, x, y))
+		if err != nil {
+			return "", nil, "is no point of its curve"
+		}
+		public = key
+	case "OKP":
+		algorithm = mesh.TokenEdDSA
+		x := k.bytes(k.X)
+		if k.Curve != "Ed25519" || len(x) != ed25519.PublicKeySize {
+			return "", nil, "is no key of Ed25519"
+		}
+		public = ed25519.PublicKey(x)
+	}
+	if k.Algorithm != "" {
+		algorithm = mesh.TokenAlgorithm(k.Algorithm)
+	}
+	if !algorithm.Fits(public) || !slices.Contains(mesh.TokenAlgorithms(), algorithm) {
+		return "", nil, `has an "alg" that is unknown or not for its kind`
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return "", nil, "cannot be encoded"
+	}
+	return algorithm, der, ""
+}
+
+func (k *jwk) bytes(text string) []byte {
+	content, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(text, "="))
+	if err != nil {
+		return nil
+	}
+	return content
+}
+
+// number returns nil if the text is empty or no base64url.
+func (k *jwk) number(text string) *big.Int {
+	if content := k.bytes(text); len(content) > 0 {
+		return new(big.Int).SetBytes(content)
+	}
+	return nil
+}
+
+// withToken returns the requests with the condition on tokens.
+func (p policyReader) withToken(path string, requests []mesh.HTTPMatch, t *outrigger.AccessToken) []mesh.HTTPMatch {
+	token, ok := p.token(path, t)
+	switch {
+	case !ok && p.denies:
+		// Without the condition the rule denies more.
+		return requests
+	case !ok, t.Audiences != nil && len(t.Audiences) == 0, t.Claims != nil && len(t.Claims) == 0,
+		slices.ContainsFunc(t.Claims, func(c outrigger.AccessClaim) bool { return c.Values != nil && len(c.Values) == 0 }):
+		return nil
+	}
+	var made []mesh.HTTPMatch
+	for _, m := range requests {
+		m.Token = token
+		made = append(made, m)
+	}
+	return made
+}
+
+// token returns false for a condition that cannot be read.
+func (p policyReader) token(path string, t *outrigger.AccessToken) (*mesh.TokenMatch, bool) {
+	if p.cluster {
+		p.invalid(path, "a ClusterAccessPolicy has no condition on tokens, since the keys are in a namespace")
+		return nil, false
+	}
+	token, ok := &mesh.TokenMatch{Issuer: t.Issuer, Audiences: t.Audiences}, true
+	filled := func(path string, texts []string) {
+		for i, text := range texts {
+			if text == "" {
+				p.invalid(index(path, i), "a text must not be empty")
+				ok = false
+			}
+		}
+	}
+	filled(path+".audiences", t.Audiences)
+	for i, claim := range t.Claims {
+		at := index(path+".claims", i)
+		if len(claim.Path) == 0 {
+			p.invalid(at+".path", "a claim needs its name")
+			ok = false
+		}
+		filled(at+".path", claim.Path)
+		filled(at+".values", claim.Values)
+		token.Claims = append(token.Claims, mesh.ClaimMatch{Path: claim.Path, Values: claim.Values})
+	}
+	return token, ok
+}
