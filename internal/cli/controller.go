@@ -36,6 +36,7 @@ type controllerFlags struct {
 	caDir             string
 	templateConfigMap string
 	policies          string
+	makePolicies      bool
 	controller.Options
 }
 
@@ -108,6 +109,7 @@ connect to it.`,
 	flags.StringVar(&f.ClusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
 	flags.StringVar(&f.templateConfigMap, "template-configmap", "", "kube: the injector's ConfigMap, whose policy says which pods should have a sidecar; empty for none (default outrigger-injector, or outrigger-injector-REVISION)")
 	flags.StringVar(&f.policies, "injection-policies", string(policy.ModeWebhook), "kube: make admission policies that inject sidecars: policy, if there is no injector; both, beside one; webhook for none. They need Kubernetes 1.36")
+	flags.BoolVar(&f.makePolicies, "make-policies", true, "kube: make the policies of --injection-policies, instead of leaving that to whoever applies the output of 'outrigger manifests --admission-policy'")
 	flags.DurationVar(&f.Catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long no object may change before the collected changes are processed; a fifth of it if nothing was processed within --max-hold-off")
 	flags.DurationVar(&f.Catalog.MaxHoldOff, "max-hold-off", catalog.DefaultMaxHoldOff, "how long a change waits at most until it is processed")
 	flags.IntVar(&f.UpgradeProxies, "upgrade-proxies", 0, "kube: how many running pods get another version of their proxy at a time, without a restart, when its image has changed; 0 for none")
@@ -157,7 +159,11 @@ func (f *controllerFlags) run(ctx context.Context, log *slog.Logger) error {
 		// Only an API server can authorize the users.
 		o.ProxyListen = ""
 	} else {
-		o.Cluster = &controller.Cluster{Connect: f.kube.config, TemplateConfigMap: f.templateConfigMap, InjectionPolicies: policy.Mode(f.policies)}
+		mode := policy.ModeWebhook
+		if f.makePolicies {
+			mode = policy.Mode(f.policies)
+		}
+		o.Cluster = &controller.Cluster{Connect: f.kube.config, TemplateConfigMap: f.templateConfigMap, InjectionPolicies: mode}
 	}
 	return controller.Run(ctx, o)
 }

@@ -28,7 +28,8 @@ import (
 func PolicyOptions(mesh meshconfig.Mesh, mode policy.Mode) policy.Options {
 	return policy.Options{
 		Mode: mode, Name: inject.WebhookName(mesh.Revision, mesh.Name), Classes: sidecar.Drivers(),
-		Labels: map[string]string{policy.MeshLabel: mesh.Name, policy.RevisionLabel: mesh.Revision},
+		Labels: map[string]string{policy.MeshLabel: mesh.Name, policy.RevisionLabel: mesh.Revision,
+			"app.kubernetes.io/name": "outrigger", "app.kubernetes.io/instance": mesh.Name},
 	}
 }
 

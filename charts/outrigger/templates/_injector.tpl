@@ -2,7 +2,7 @@
 {{- define "outrigger.runsInjector" -}}
 {{ if and .Values.injector.enabled (ne .Values.injector.mode "policy") }}true{{ end }}
 {{- end }}
-{{- define "outrigger.makesPolicies" -}}
+{{- define "outrigger.usesPolicies" -}}
 {{ if and .Values.injector.enabled (ne .Values.injector.mode "webhook") }}true{{ end }}
 {{- end }}
 
@@ -92,7 +92,7 @@ has no flag: it follows the MeshConfig. */ -}}
 {{- if has "default" .Values.revisionTags -}}
 {{- fail "revisionTags: default is the name of a revision; choose another" -}}
 {{- end -}}
-{{- if include "outrigger.makesPolicies" . -}}
+{{- if include "outrigger.usesPolicies" . -}}
 {{- if not (include "outrigger.isDefault" .) -}}
 {{- fail (printf "injector.mode: %s is for the revision default, whose controller makes the admission policies; another revision needs injector.mode: webhook" .Values.injector.mode) -}}
 {{- end -}}

@@ -350,9 +350,9 @@ func (s *stage) testUninstall(t *testing.T) {
 	}
 	before := s.everything(t)
 
-	s.must(t, "install")
+	s.must(t, "install", "--set", "injector.mode=both")
 	stops := []func(){
-		s.process(t, "outrigger-controller", "controller", "--bind-address", "127.0.41.7", "--identity-listen", ":0", "--debug-listen", ":0", "--leader-elect"),
+		s.process(t, "outrigger-controller", "controller", "--injection-policies", "both", "--bind-address", "127.0.41.7", "--identity-listen", ":0", "--debug-listen", ":0", "--leader-elect"),
 		s.process(t, "outrigger-injector", "injector", "--listen", freeAddress(t), "--shutdown-delay", "0s", "--template-dir", ""),
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
@@ -363,6 +363,18 @@ func (s *stage) testUninstall(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the controller has not published the trust bundle: %v", err)
 		}
+	}
+	made := func() int {
+		list, err := s.kube.AdmissionregistrationV1().MutatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
+	}
+	for deadline := time.Now().Add(30 * time.Second); made() == 0 && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	}
+	if made() == 0 {
+		t.Error("the controller has made no admission policies")
 	}
 	for _, stop := range stops {
 		stop()
@@ -386,7 +398,7 @@ func (s *stage) testUninstall(t *testing.T) {
 		t.Errorf("without a terminal and without --yes: %v", err)
 	}
 	stdout, _ := s.must(t, "uninstall", "--dry-run", "--purge")
-	for _, want := range []string{"egresses.policy.openservicemesh.io with 1 objects", "ConfigMap shop/outrigger-ca", "ConfigMap shop/outrigger-learned-services", "Secret osm-system/outrigger-ca-bundle", "1 pods in 1 namespaces have a sidecar"} {
+	for _, want := range []string{"egresses.policy.openservicemesh.io with 1 objects", "ConfigMap shop/outrigger-ca", "ConfigMap shop/outrigger-learned-services", "Secret osm-system/outrigger-ca-bundle", "MutatingAdmissionPolicy outrigger-injector.", "1 pods in 1 namespaces have a sidecar"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("'uninstall --dry-run --purge' does not list %q:\n%s", want, stdout)
 		}

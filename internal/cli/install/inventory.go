@@ -27,6 +27,14 @@ import (
 
 const crdKind = "CustomResourceDefinition"
 
+// policyKinds are the kinds of the admission policies that the controller makes, bindings first.
+var policyKinds = []schema.GroupVersionKind{
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingAdmissionPolicyBinding"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicyBinding"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingAdmissionPolicy"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicy"},
+}
+
 // ownKinds are the kinds of the chart's objects. A test checks that none is missing.
 var ownKinds = []schema.GroupVersionKind{
 	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"},
@@ -89,7 +97,7 @@ func (r *removal) take(ctx context.Context) error {
 			of[title(obj)] = true
 		}
 	}
-	for _, kind := range ownKinds {
+	for _, kind := range slices.Concat(policyKinds, ownKinds) {
 		found, err := r.target.list(ctx, kind, metav1.ListOptions{LabelSelector: r.selector()})
 		if err != nil {
 			return err
@@ -124,7 +132,7 @@ func (r *removal) ofRevision(obj *unstructured.Unstructured, released map[string
 func (r *removal) sort(obj *unstructured.Unstructured) {
 	lasting := obj.GetAnnotations()["helm.sh/resource-policy"] == "keep"
 	switch kind := obj.GetKind(); {
-	case kind == "MutatingWebhookConfiguration":
+	case kind == "MutatingWebhookConfiguration" || slices.Contains(policyKinds, obj.GroupVersionKind()):
 		r.webhooks = append(r.webhooks, obj)
 	case kind == "Deployment" || kind == "DaemonSet" || kind == "HorizontalPodAutoscaler" || kind == "PodDisruptionBudget":
 		r.workloads = append(r.workloads, obj)
@@ -145,6 +153,21 @@ func (r *removal) takeLeft(ctx context.Context) error {
 		return nil
 	}
 	r.left = nil
+	// The controller makes policies again as long as it runs.
+	for _, kind := range policyKinds {
+		found, err := r.target.list(ctx, kind, metav1.ListOptions{LabelSelector: r.selector()})
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			obj := &found[i]
+			if slices.ContainsFunc(r.webhooks, func(o *unstructured.Unstructured) bool { return o.GetUID() == obj.GetUID() }) {
+				continue
+			}
+			obj.SetGroupVersionKind(kind)
+			r.left = append(r.left, obj)
+		}
+	}
 	for _, name := range []string{"outrigger-ca", "outrigger-learned-services"} {
 		configMaps, err := r.target.list(ctx, schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, metav1.ListOptions{
 			FieldSelector: "metadata.name=" + name,

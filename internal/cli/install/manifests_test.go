@@ -256,7 +256,6 @@ func TestManifestsRunsCommands(t *testing.T) {
 
 func TestManifestsAdmissionPolicy(t *testing.T) {
 	objects := installed(t, "", "--admission-policy", "--set", "injector.mode=policy,osm.meshName=Team_A")
-	want := []string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
 	var names []string
 	for _, o := range objects {
 		if !strings.HasPrefix(o.GetName(), "outrigger-injector.team-a.") || o.GetLabels()["openservicemesh.io/policy-of"] != "Team_A" {
@@ -264,12 +263,12 @@ func TestManifestsAdmissionPolicy(t *testing.T) {
 		}
 		names = append(names, strings.Split(o.GetName(), ".")[2])
 	}
-	// The program of this test has no drivers, so there is only the guard.
-	if d := cmp.Diff([]string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}, slices.DeleteFunc(kinds(objects), func(k string) bool { return slices.Contains(want, k) })); d != "" {
-		t.Errorf("the kinds differ (-want +got):\n%s", d)
+	// Each class that can have a policy has one, with its binding.
+	if d := cmp.Diff([]string{"envoy", "guard", "haproxy", "null", "pipy"}, slices.Compact(slices.Sorted(slices.Values(names)))); d != "" {
+		t.Errorf("the policies differ (-want +got):\n%s", d)
 	}
-	if !slices.Contains(names, "guard") {
-		t.Errorf("the policies are %q", names)
+	if got := kinds(objects)[len(kinds(objects))-2:]; got[0] != "ValidatingAdmissionPolicy" || got[1] != "ValidatingAdmissionPolicyBinding" {
+		t.Errorf("the last kinds are %q", got)
 	}
 	again, _, err := run(t, "", "--admission-policy", "--set", "injector.mode=policy,osm.meshName=Team_A")
 	first, _, _ := run(t, "", "--admission-policy", "--set", "injector.mode=policy,osm.meshName=Team_A")

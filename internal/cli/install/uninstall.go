@@ -199,7 +199,7 @@ func confirm(stdin io.Reader, stderr io.Writer) error {
 
 // remove removes everything, in an order in which running pods are not disturbed.
 func (r *removal) remove(ctx context.Context) error {
-	// Without the webhook, pods are created without the injector.
+	// Without the webhook and the policies, pods are created without sidecars.
 	if err := r.deleteAll(ctx, "the webhook", r.webhooks); err != nil {
 		return err
 	}
