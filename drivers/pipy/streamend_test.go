@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -45,11 +46,43 @@ var streamEnds = map[string]func(conn net.Conn, framer *http2.Framer){
 		_ = framer.WriteGoAway(1, http2.ErrCodeNo, nil)
 		_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block("grpc-status", "14"), EndHeaders: true, EndStream: true})
 	},
+	"a GOAWAY with an error": func(_ net.Conn, framer *http2.Framer) {
+		_ = framer.WriteGoAway(1, http2.ErrCodeInternal, nil)
+		time.Sleep(10 * time.Second)
+	},
+	"a GOAWAY that did not see the stream": func(_ net.Conn, framer *http2.Framer) {
+		_ = framer.WriteGoAway(0, http2.ErrCodeNo, nil)
+		time.Sleep(10 * time.Second)
+	},
+	"a GOAWAY in pieces, then the stream is reset": func(conn net.Conn, framer *http2.Framer) {
+		for _, b := range []byte("\x00\x00\x0a\x07\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00ok") {
+			_, _ = conn.Write([]byte{b})
+			time.Sleep(time.Millisecond)
+		}
+		_ = framer.WriteRSTStream(1, http2.ErrCodeCancel)
+		time.Sleep(10 * time.Second)
+	},
+	"a GOAWAY that is too short": raw("\x00\x00\x04\x07\x00\x00\x00\x00\x00\x00\x00\x00\x01"),
+	"a GOAWAY of a stream":       raw("\x00\x00\x08\x07\x00\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00\x00"),
+	"a frame that is too large":  raw("\xff\xff\xff\x00\x00\x00\x00\x00\x01"),
+	"data of no stream":          raw("\x00\x00\x01\x00\x00\x00\x00\x00\x00x"),
+	"settings of an odd length":  raw("\x00\x00\x05\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"),
+	"a reset that is too short":  raw("\x00\x00\x03\x03\x00\x00\x00\x00\x01\x00\x00\x00"),
+	"half of the last frame":     raw("\x00\x00\xff\x00\x01\x00\x00\x00\x01half"),
+	"half a frame":               raw("\x00\x00\xff\x00\x00\x00\x00\x00\x01half"),
 	"trailers and a reset without an error": func(_ net.Conn, framer *http2.Framer) {
 		_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block("grpc-status", "14"), EndHeaders: true, EndStream: true})
 		_ = framer.WriteRSTStream(1, http2.ErrCodeNo)
 		time.Sleep(10 * time.Second)
 	},
+}
+
+// raw sends bytes, waits for the client to notice, and closes the connection.
+func raw(text string) func(net.Conn, *http2.Framer) {
+	return func(conn net.Conn, _ *http2.Framer) {
+		_, _ = conn.Write([]byte(text))
+		time.Sleep(time.Second)
+	}
 }
 
 // block encodes header fields, given as names and values in turn.
@@ -162,7 +195,7 @@ func TestServerLeavesStream(t *testing.T) {
 			Certificates: []tls.Certificate{s.root.issue(t, storeName)}, ClientCAs: s.root.Pool(),
 			ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"},
 		}), leave)
-		address := "10.96.0." + string(rune('0'+i))
+		address := fmt.Sprintf("10.96.0.%d", i)
 		w.service("s"+address, 80, mesh.GRPC, address, at(l.Addr().(*net.TCPAddr).AddrPort(), storeName))
 		names[name] = address
 	}

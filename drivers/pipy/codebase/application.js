@@ -5,7 +5,7 @@ import { hostPort } from './address.js'
 import { cutOff, isGRPC, reply, takeTrailers } from './reply.js'
 import { dropOwn } from './request.js'
 import { newAnswerReader, expect, openTunnel, read } from './framing.js'
-import { newWatch, watch, pass } from './frames.js'
+import { newWatch, watch, watchStream } from './frames.js'
 import { PRIMER, newShape, begin, follow, write } from './shape.js'
 
 // Pipy's encoder writes a body as soon as it has more than this many bytes.
@@ -30,7 +30,7 @@ export function newCall(address, port, head, http2, described) {
     follow(shape, head, described)
   }
   return {
-    reader, watch: newWatch(false), shape, primed, answers: null, informed: false, gone: false, lost: false,
+    reader, watch: newWatch(false), shape, primed, answers: null, informed: false, gone: false,
     address, port, head, http2, outbound: null, connected: false, onConnected: null, caller: null, counts: null, failure: '', host: hostPort(address, port), received: 0, sent: 0, body: 0, skipped: false, answered: false, ended: false, broken: false, status: 0, answerHead: null, trailers: null,
   }
 }
@@ -119,12 +119,9 @@ var streamed = pipeline($=>$
 // closing it affects no other call.
 var multiplexed = pipeline($=>$
   .muxHTTP(() => $call, { version: () => $call.http2 ? 2 : 1 }).to($=>$
-    .onStart(() => void ($call.watch.stream = 1))
+    .onStart(() => watchStream($call.watch, 1))
     .connect(() => $call.host, connectOptions)
     .replaceData(data => $call.http2 ? watch($call.watch, data) : read($call.reader, data))
-    .handleData(() => pass($call.watch))
-    // Pipy ends a message in the same way when the connection ends as when it is complete.
-    .handleStreamEnd(() => void ($call.lost = true))
   )
 )
 
@@ -180,7 +177,7 @@ function finish(call, end) {
   }
   if (!call.answered || call.ended) return []
   if (call.status === 101) return end
-  if (isShort(call) || call.watch.cut || call.http2 && call.lost || call.reader.failure) return abandon(call, new StreamEnd('ConnectionReset'))
+  if (isShort(call) || call.http2 && !call.watch.ended || call.reader.failure) return abandon(call, new StreamEnd('ConnectionReset'))
   call.ended = true
   if (call.http2) hangUp(call)
   if (end.tail && end.tail.headers) dropOwn(end.tail.headers)

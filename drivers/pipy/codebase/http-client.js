@@ -8,7 +8,7 @@
 import { backendOf, weighted, choose, acquire, withdraw, release, observe, refuses } from './backend.js'
 import { close, carry, receive } from './session.js'
 import { expect } from './framing.js'
-import { pass as passFrame } from './frames.js'
+import { watchStream } from './frames.js'
 import { dropOwn } from './request.js'
 import { hasBody } from './application.js'
 import { PRIMER, begin as shape, follow, write } from './shape.js'
@@ -119,7 +119,6 @@ var checked = pipeline($=>$
   .replaceData(data => $session.version === 1 ? write($session.shape, data) : data)
   .pipe(carry, () => [$session])
   .replaceData(data => receive($session, data))
-  .handleData(() => passFrame($session.watch))
 )
 
 // begin starts the next try: it chooses the endpoint.
@@ -200,7 +199,7 @@ function granted(t, session) {
   t.session = session
   session.uses++
   // Clients number their streams 1, 3, 5 and so on.
-  session.watch.stream = 2 * session.uses - 1
+  watchStream(session.watch, 2 * session.uses - 1)
   if (t.kind === 'http1') {
     expect(session.reader, t.request.head.method)
     var described = t.request.options.described
@@ -288,7 +287,7 @@ function answerEnded(t, end) {
   if (t.upgraded) return end
   var headers = t.head.headers
   var framed = t.session.reader.length === undefined && ('content-length' in headers || 'transfer-encoding' in headers)
-  var cut = t.session.version === 1 ? !end.tail && framed && t.request.head.method !== 'HEAD' : t.session.watch.cut || !t.trailers && !end.tail && t.session.state === 'ended'
+  var cut = t.session.version === 1 ? !end.tail && framed && t.request.head.method !== 'HEAD' : !t.session.watch.ended
   if (cut) {
     t.over = true
     t.cut = true
