@@ -287,7 +287,8 @@ func denial(m mesh.HTTPMatch) *rbacv3.Permission {
 		}
 	}
 	for _, q := range m.Query {
-		if canMatch(mesh.HTTPMatch{Query: []mesh.KeyMatch{q}}) {
+		// An expression that cannot be translated holds for every value of the parameter, not without it.
+		if m := (mesh.KeyMatch{Name: q.Name, StringMatch: mesh.StringMatch{Exact: q.Exact, Prefix: q.Prefix}}); canMatch(mesh.HTTPMatch{Query: []mesh.KeyMatch{m}}) {
 			all = append(all, deniedQuery(q))
 		}
 	}
