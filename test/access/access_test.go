@@ -200,6 +200,9 @@ const workers = 3
 
 // run sends the requests through a proxy and returns the differences.
 func (w *workshop) run(ctx context.Context, c *class, r round, t *tally) ([]difference, error) {
+	if c.tokenless {
+		r.in = withoutTokens(r.in)
+	}
 	p, err := w.start(ctx, c, r.in)
 	if err != nil {
 		return nil, err

@@ -12,9 +12,18 @@ import (
 
 // generator generates rules and requests from a seed. Its vocabulary is small, so that many
 // requests match.
-type generator struct{ *rand.Rand }
+type generator struct {
+	*rand.Rand
+	// tokens decides about tokens, so that a seed gives the same of everything else as without them.
+	tokens *rand.Rand
+}
 
-func newGenerator(seed uint64) generator { return generator{rand.New(rand.NewPCG(seed, 37))} }
+func newGenerator(seed uint64) generator {
+	return generator{rand.New(rand.NewPCG(seed, 37)), rand.New(rand.NewPCG(seed, 38))}
+}
+
+// ofTokens returns the generator for tokens.
+func (g generator) ofTokens() generator { return generator{g.tokens, g.tokens} }
 
 func pick[T any](g generator, of ...T) T { return of[g.IntN(len(of))] }
 
@@ -40,7 +49,7 @@ const (
 
 // inbound returns rules for the ports from firstPort on.
 func (g generator) inbound() *mesh.Inbound {
-	in := &mesh.Inbound{TLS: pick(g, mesh.Strict, mesh.Permissive, mesh.Permissive), Others: g.access(false)}
+	in := &mesh.Inbound{TLS: pick(g, mesh.Strict, mesh.Permissive, mesh.Permissive), Others: g.access(false), Issuers: issuers()}
 	for i := range httpPorts + tcpPorts {
 		port := mesh.InboundPort{Port: uint16(firstPort + i), Protocol: pick(g, mesh.HTTP, mesh.HTTP, mesh.HTTP, mesh.HTTP2, mesh.GRPC)}
 		http := i < httpPorts
@@ -131,6 +140,9 @@ func (g generator) match() mesh.HTTPMatch {
 	if g.chance(30) {
 		m.Query = []mesh.KeyMatch{{Name: pick(g, "debug", "debug", "q", "a b"), StringMatch: g.text()}}
 	}
+	if g := g.ofTokens(); g.chance(12) {
+		m.Token = g.tokenMatch()
+	}
 	return m
 }
 
@@ -192,6 +204,13 @@ func (g generator) request(port *mesh.InboundPort) request {
 	for range pick(g, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3) {
 		g.change(&r)
 	}
+	if g := g.ofTokens(); g.chance(6) {
+		if all := requestHeaders(); g.chance(60) {
+			r.Fields = append(r.Fields, all[g.IntN(len(all))]...)
+		} else {
+			r.Fields = append(r.Fields, [2]string{"Authorization", pick(g, "Bearer ", "bearer ", "Basic ", "BEARER ", "") + g.token(g.tokenMatch())})
+		}
+	}
 	if r.Method == "POST" || r.Method == "PUT" || r.Method == "PATCH" {
 		if r.Version != "1.0" && g.chance(30) {
 			g.setBody(&r, "some=body")
@@ -239,6 +258,9 @@ func (g generator) satisfy(r *request, m mesh.HTTPMatch) {
 			continue
 		}
 		r.Fields = append(r.Fields, [2]string{h.Name, g.value(h.StringMatch)})
+	}
+	if g := g.ofTokens(); m.Token != nil {
+		r.Fields = append(r.Fields, [2]string{pick(g, "Authorization", "authorization"), pick(g, "Bearer ", "Bearer ", "bearer ") + g.token(m.Token)})
 	}
 	for i, q := range m.Query {
 		r.Target += pick(g, "?", "?", "?x=1&")

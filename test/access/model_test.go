@@ -3,6 +3,7 @@ package access
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
@@ -45,6 +46,7 @@ func may(in *mesh.Inbound, r *request, got *received) mesh.Decision {
 	if a.Request, ok = port.Normalize(requestOf(method, target, host, got.fields)); !ok {
 		return mesh.Decision{Reason: "NoNormalPath"}
 	}
+	a.Request.Token = mesh.VerifyToken(in.Issuers, a.Request, time.Now())
 	return in.Decide(a)
 }
 
@@ -109,6 +111,7 @@ func must(in *mesh.Inbound, r *request, how drivertest.Forwarding) mesh.Decision
 	if a.Request, ok = how.Compared(&port, asked); !ok {
 		return mesh.Decision{Reason: "NoNormalPath"}
 	}
+	a.Request.Token = mesh.VerifyToken(in.Issuers, a.Request, time.Now())
 	return in.Decide(a)
 }
 

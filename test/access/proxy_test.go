@@ -42,6 +42,8 @@ type class struct {
 	command     string
 	redirection agentspec.Redirection
 	forwarding  drivertest.Forwarding
+	// tokenless says that it verifies no tokens.
+	tokenless bool
 }
 
 // dir is where a proxy finds its configuration.
@@ -58,7 +60,7 @@ var classes = []*class{
 		redirection: agentspec.Redirection{TranslateIPv6: true},
 	},
 	{
-		name: "pipy", finds: pipy.Driver{}, files: pipy.Driver{}.Translate, forwarding: drivertest.Forwarding{JoinsLines: true},
+		name: "pipy", tokenless: true, finds: pipy.Driver{}, files: pipy.Driver{}.Translate, forwarding: drivertest.Forwarding{JoinsLines: true},
 		command: `exec /proxy --threads=1 --reuse-port --no-reload --no-graph --log-local=stdout --log-level=error ` + dir + `/main.js`,
 	},
 }

@@ -17,7 +17,7 @@ func (w *workshop) reduce(ctx context.Context, d difference) (difference, error)
 		if len(smaller) == 0 {
 			return d, nil
 		}
-		r := round{in: &mesh.Inbound{TLS: d.mode, Others: d.others}}
+		r := round{in: &mesh.Inbound{TLS: d.mode, Others: d.others, Issuers: issuers()}}
 		for i := range smaller {
 			s := &smaller[i]
 			if s.port.Port != othersPort {
@@ -263,6 +263,9 @@ func matches(all []mesh.HTTPMatch) string {
 		}
 		for _, q := range m.Query {
 			one += " parameter " + q.Name + text(q.StringMatch)
+		}
+		if m.Token != nil {
+			one += fmt.Sprintf(" token %+v", *m.Token)
 		}
 		out = append(out, one)
 	}
