@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -232,6 +233,48 @@ func (c *cluster) injectsRandomPods(t *testing.T) {
 		if _, err := c.dryRun(t, s.raw); err == nil || !strings.Contains(err.Error(), "cannot add: invalid_annotation;") {
 			t.Errorf("%s: the API server says %v", s.name, err)
 		}
+	}
+}
+
+// injectsByMeshConfig has settings of the mesh that change what is injected.
+func (c *cluster) injectsByMeshConfig(t *testing.T) {
+	pods := []sample{
+		{"small", []byte(smallPod)},
+		{"lists", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"lists","annotations":{"openservicemesh.io/outbound-port-exclusion-list":"10, 9"}},"spec":{"containers":[{"name":"app","image":"app"}]}}`)},
+		{"short", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"short"},"spec":{"terminationGracePeriodSeconds":9,"containers":[{"name":"app","image":"app"}]}}`)},
+		{"enough", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"enough"},"spec":{"terminationGracePeriodSeconds":10,"containers":[{"name":"app","image":"app"}]}}`)},
+		{"own-redirection", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"own","annotations":{"openservicemesh.io/redirection":"{}"}},"spec":{"containers":[{"name":"app","image":"app"}]}}`)},
+	}
+	for name, set := range map[string]func(*environment){
+		"cni":        func(w *environment) { w.config = "cni: true" },
+		"privileged": func(w *environment) { w.configurator.mesh.Spec.Sidecar.EnablePrivilegedInitContainer = true },
+		"nothing":    func(w *environment) { w.configurator.mesh.Spec.Traffic.InterceptionMode = "none" },
+		"plaintext":  func(w *environment) { w.configurator.disabledMTLS = true },
+		"times": func(w *environment) {
+			drain := int32(7)
+			w.configurator.mesh.Spec.Sidecar.PreStopSeconds, w.configurator.mesh.Spec.Sidecar.DrainSeconds = new(int32(10)), &drain
+		},
+		"resources": func(w *environment) {
+			w.configurator.mesh.Spec.Sidecar.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1.5"), "memory": resource.MustParse("1Gi")}
+			w.configurator.mesh.Spec.Sidecar.Concurrency = 3
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := ordinary()
+			set(w)
+			left := map[string]string{"own-redirection": "settings"}
+			list := pods
+			switch name {
+			case "times":
+				left["short"] = "grace_period"
+			case "cni":
+				// The webhook denies it.
+				list = pods[:4]
+			}
+			if made := c.sameByPolicy(t, w, list, left); made < 3 {
+				t.Errorf("policies have injected only %d pods", made)
+			}
+		})
 	}
 }
 

@@ -156,6 +156,7 @@ func TestPolicies(t *testing.T) {
 	c := newCluster(t)
 	t.Run("injects", c.injectsByPolicy)
 	t.Run("random pods", c.injectsRandomPods)
+	t.Run("MeshConfig", c.injectsByMeshConfig)
 	t.Run("hostile settings", c.injectsHostileSettings)
 	t.Run("decides", c.decidesByPolicy)
 	t.Run("both", c.injectsOnce)

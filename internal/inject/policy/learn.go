@@ -42,7 +42,12 @@ type change struct {
 }
 
 // marks are what a pod has of its own, as texts that occur nowhere else.
-type marks struct{ namespace, account, workload, image string }
+type marks struct {
+	namespace, account, workload, image string
+	// more are fields that the pod has besides, after which a comma stands, and moreContainers
+	// further containers, before which one stands.
+	moreMetadata, more, moreContainers string
+}
 
 // by replaces the marks by expressions.
 func (m marks) by(text string) string { return m.replace(text, "variables.image") }
@@ -71,8 +76,8 @@ var probed = agentspec.Probe{Path: "/app-health/app/readyz", Kind: agentspec.HTT
 
 const (
 	ownProbe = `"readinessProbe":{"httpGet":{"path":"/the-place-of-probes","port":1,"scheme":"HTTP"}},`
-	ownPod   = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"annotations":{%q:"enabled",%q:%q%s}},"spec":{"serviceAccountName":%q,
-"initContainers":[{"name":"app-init","image":"app"}],"containers":[{%s"name":"app","image":"app"}],"volumes":[{"name":"app-volume","emptyDir":{}}]}}`
+	ownPod   = `{"apiVersion":"v1","kind":"Pod","metadata":{%s"name":%q,"annotations":{%q:"enabled",%q:%q%s}},"spec":{%s"serviceAccountName":%q,
+"initContainers":[{"name":"app-init","image":"app"}],"containers":[{%s"name":"app","image":"app"}%s],"volumes":[{"name":"app-volume","emptyDir":{}}]}}`
 )
 
 // learn returns what injection adds to pods of a class. The error says why a policy cannot add it.
@@ -83,17 +88,23 @@ func learn(ctx context.Context, model *inject.Model, class string) (*change, err
 	if model.Proxyless(class) {
 		return nil, errors.New("its sidecar changes the containers of the application")
 	}
-	first, err := observe(ctx, model, class, marks{"outrigger-model-namespace", "outrigger-model-account", "outrigger-model-workload", "outrigger.model/image:mark"})
+	first, err := observe(ctx, model, class, marks{namespace: "outrigger-model-namespace", account: "outrigger-model-account", workload: "outrigger-model-workload", image: "outrigger.model/image:mark"})
 	if err != nil {
 		return nil, err
 	}
-	// What is computed from the marks differs in a way that the marks do not explain.
-	second, err := observe(ctx, model, class, marks{"another-outrigger-space", "some-outrigger-account-q", "the-outrigger-workload-zz", "outrigger.another/proxy:marked"})
+	// What is computed from the marks, or read from the pod by a driver's code, differs in a way that
+	// the marks do not explain.
+	second, err := observe(ctx, model, class, marks{
+		namespace: "another-outrigger-space", account: "some-outrigger-account-q", workload: "the-outrigger-workload-zz", image: "outrigger.another/proxy:marked",
+		moreMetadata:   `"labels":{"outrigger.model/one":"x"},`,
+		more:           `"terminationGracePeriodSeconds":90,"restartPolicy":"Never","hostname":"x","securityContext":{"runAsUser":7,"fsGroup":8},`,
+		moreContainers: `,{"name":"outrigger-model-second","image":"x:2","ports":[{"name":"http","containerPort":8080}],"env":[{"name":"A","value":"b"}],"resources":{"limits":{"cpu":"1","memory":"1Gi"}}}`,
+	})
 	if err != nil {
 		return nil, err
 	}
 	if first.patch("") != second.patch("") || !slices.Equal(first.variables(), second.variables()) {
-		return nil, errors.New("its sidecar contains something computed from the pod's namespace, service account, workload or image")
+		return nil, errors.New("its sidecar contains something read from the pod, or computed from its namespace, service account, workload or image")
 	}
 	return first, nil
 }
@@ -136,7 +147,7 @@ const markPorts = "60001,60013,60027"
 
 // ownPodOf returns the pod with the marks, with more annotations and a probe.
 func ownPodOf(class string, m marks, annotations, probe string) []byte {
-	return fmt.Appendf(nil, ownPod, m.workload, metadata.Injection, metadata.Class, class, annotations, m.account, probe)
+	return fmt.Appendf(nil, ownPod, m.moreMetadata, m.workload, metadata.Injection, metadata.Class, class, annotations, m.more, m.account, probe, m.moreContainers)
 }
 
 // injectOwn injects the pod with the marks.
@@ -232,10 +243,10 @@ func (c *change) compare(own, pod map[string]any) error {
 	split := func(list string) (before, after []any, err error) {
 		was, is := items(own, "spec", list), items(pod, "spec", list)
 		i := slices.IndexFunc(is, func(v any) bool { return reflect.DeepEqual(v, was[0]) })
-		if i < 0 {
+		if i < 0 || len(is) < i+len(was) || !reflect.DeepEqual(is[i:i+len(was)], was) {
 			return nil, nil, fmt.Errorf("its templates change the pod's own %s", list)
 		}
-		return is[:i], is[i+1:], nil
+		return is[:i], is[i+len(was):], nil
 	}
 	var err error
 	if c.before, c.after, err = split("initContainers"); err != nil {

@@ -40,11 +40,10 @@ const maxContainers = 64
 
 // Limits returns the kinds of pods that no policy injects, in the order in which a denial names
 // them.
-func Limits() []Limit { return commonLimits() }
+func Limits() []Limit { return limitsOf() }
 
-// commonLimits returns the Limits for sidecars with the containers and volumes of the changes
-// besides the usual ones.
-func commonLimits(of ...*change) []Limit {
+// limitsOf returns the Limits for sidecars with the containers, volumes and times of the changes.
+func limitsOf(of ...*change) []Limit {
 	containers, volumes := []string{driver.InitContainer, driver.ProxyContainer}, []string{}
 	for _, c := range of {
 		containers, volumes = append(containers, c.names()...), append(volumes, names(c.volumes)...)
@@ -87,15 +86,12 @@ func commonLimits(of ...*change) []Limit {
 		{"too_large", fmt.Sprintf("the pod has more than %d containers, init containers included", maxContainers),
 			fmt.Sprintf("size(variables.all) > %d", maxContainers)},
 	}
-	return limits
-}
-
-// limits returns the Limits for the change, and those that its contents bring.
-func (c *change) limits() []Limit {
-	limits := commonLimits(c)
-	if wait := c.preStop(); wait != "" {
-		limits = append(limits, Limit{"grace_period", "the pod has a `terminationGracePeriodSeconds` below the sidecar's pre-stop time",
-			"has(object.spec.terminationGracePeriodSeconds) && object.spec.terminationGracePeriodSeconds < " + wait})
+	for _, c := range of {
+		if wait := c.preStop(); wait != "" {
+			// The sidecars of all classes have the same.
+			return append(limits, Limit{"grace_period", "the pod has a `terminationGracePeriodSeconds` below the sidecar's pre-stop time",
+				"has(object.spec.terminationGracePeriodSeconds) && object.spec.terminationGracePeriodSeconds < " + wait})
+		}
 	}
 	return limits
 }

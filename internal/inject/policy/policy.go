@@ -125,7 +125,7 @@ func (p *Policies) addInjection(o Options, rules inject.Rules, defaultClass stri
 		MatchConditions: e.conditions(c.class),
 	}
 	spec.Variables = append(e.decide(), e.probes()...)
-	spec.Variables = append(spec.Variables, admission.Variable{Name: "unable", Expression: e.unable(c.limits())})
+	spec.Variables = append(spec.Variables, admission.Variable{Name: "unable", Expression: e.unable(limitsOf(c))})
 	spec.Variables = append(spec.Variables, c.variables()...)
 	// The patch names the policy, so the digest is that of the policy with another name.
 	digest := digestOf(spec, c.patch(""))
@@ -146,7 +146,7 @@ func (p *Policies) addGuard(o Options, rules inject.Rules, defaultClass string, 
 	spec := admission.ValidatingAdmissionPolicySpec{MatchConstraints: constraints(rules), FailurePolicy: &fail}
 	spec.Variables = append(e.decide(), e.probes()...)
 	spec.Variables = append(spec.Variables,
-		admission.Variable{Name: "unable", Expression: e.unable(commonLimits(made...))},
+		admission.Variable{Name: "unable", Expression: e.unable(limitsOf(made...))},
 		admission.Variable{Name: "injected", Expression: fmt.Sprintf("%s in variables.podAnnotations && variables.all.exists(e, e.c.name == 'outrigger-proxy')", quote(inject.StatusAnnotation))},
 		admission.Variable{Name: "late", Expression: e.late()},
 	)
