@@ -114,7 +114,7 @@ func testPolicies(t *testing.T, s *server) {
 			return err == nil && inject.ClassOf(pod) == "envoy"
 		})
 		// The webhook, which is away, is for what the policy cannot inject.
-		_, err := create(meshPod(map[string]string{"openservicemesh.io/sidecar-log-level": "debug"}))
+		_, err := create(meshPod(map[string]string{"openservicemesh.io/sidecar-concurrency": "2"}))
 		if err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
 			t.Errorf("a pod with a setting is created with %v", err)
 		}
@@ -162,7 +162,7 @@ func testPolicies(t *testing.T, s *server) {
 		}
 		keep(t, policy.ModePolicy, &image)
 		await(t, "the guard", func() bool {
-			_, err := create(meshPod(map[string]string{"openservicemesh.io/sidecar-log-level": "debug"}))
+			_, err := create(meshPod(map[string]string{"openservicemesh.io/sidecar-concurrency": "2"}))
 			return err != nil && strings.Contains(err.Error(), "outrigger: the pod needs a sidecar, which an admission policy cannot add: settings; ")
 		})
 		if pod, err := create(meshPod(nil)); err != nil || !inject.Injected(pod) {

@@ -155,7 +155,7 @@ func (r randomPods) pod() *corev1.Pod {
 		metadata.InboundPortInclusion: {"8080\t, 9090"}, metadata.OutboundPortInclusion: {"10,9"},
 		metadata.OutboundRangeExclusion: {"10.1.2.3/8, fd00::1/16", "0.0.0.0/0,::/0"}, metadata.OutboundRangeInclusion: {"192.168.1.1/32,10.0.0.0/8,10.0.0.0/8"},
 		metadata.InterfaceExclusion: {"eth1, net<1&", `a\b`}, metadata.Image: {"example.com:5000/envoy@sha256:1", "x"}, metadata.Metrics: {"yes", "Enabled", "no"},
-		metadata.HoldApplication: {"no"}, metadata.NativeSidecar: {"TRUE"}, "prometheus.io/port": {"80"},
+		metadata.HoldApplication: {"no"}, metadata.NativeSidecar: {"TRUE"}, metadata.LogLevel: {"debug", "WARN", "off", "trace"}, "prometheus.io/port": {"80"},
 	} {
 		if r.IntN(6) == 0 {
 			if pod.Annotations == nil {
@@ -214,7 +214,8 @@ func (c *cluster) injectsRandomPods(t *testing.T) {
 		"port-empty": `"openservicemesh.io/inbound-port-exclusion-list":"80,"`, "port-large": `"openservicemesh.io/inbound-port-exclusion-list":"70000"`,
 		"range": `"openservicemesh.io/outbound-ip-range-exclusion-list":"10.0.0.1"`, "interface": `"openservicemesh.io/network-interface-exclusion-list":"a b"`,
 		"image": `"openservicemesh.io/sidecar-image":"a b"`, "no-image": `"openservicemesh.io/sidecar-image":""`, "metrics": `"openservicemesh.io/metrics":"perhaps"`,
-		"hold": `"openservicemesh.io/hold-application-until-ready":""`, "native": `"openservicemesh.io/native-sidecar":"maybe"`,
+		"hold": `"openservicemesh.io/hold-application-until-ready":""`, "level": `"openservicemesh.io/sidecar-log-level":"loud"`, "no-level": `"openservicemesh.io/sidecar-log-level":""`,
+		"native": `"openservicemesh.io/native-sidecar":"maybe"`,
 	} {
 		refused = append(refused, sample{name, []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","annotations":{` + annotations + `}},"spec":{"containers":[{"name":"app","image":"app"}]}}`)})
 	}

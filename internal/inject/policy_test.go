@@ -169,7 +169,8 @@ func (c *cluster) injectsByPolicy(t *testing.T) {
 	for _, class := range []string{"envoy", "haproxy", "pipy", "null"} {
 		t.Run(class, func(t *testing.T) {
 			w := shape{class, false}.environment()
-			if made := c.sameByPolicy(t, w, samples(t), leftByPolicies); made < 15 {
+			pods := append(samples(t), sample{"log-level", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"loud","annotations":{"openservicemesh.io/sidecar-log-level":"Warn"}},"spec":{"containers":[{"name":"app","image":"app","readinessProbe":{"grpc":{"port":80}}}]}}`)})
+			if made := c.sameByPolicy(t, w, pods, leftByPolicies); made < 15 {
 				t.Errorf("policies have injected only %d samples", made)
 			}
 		})

@@ -36,6 +36,11 @@ type change struct {
 	// pod with the marks.
 	base        agentspec.Redirection
 	redirection string
+	// levels are the parts of OUTRIGGER_AGENT by which log levels differ, by the value of the
+	// annotation, and level that of pods that set none; beforeLevel is what comes before. Levels is nil
+	// if more than this depends on the level.
+	levels             map[string]string
+	level, beforeLevel string
 	// agent is the value of OUTRIGGER_AGENT without probes, and what comes before and after the
 	// probes in the value with some.
 	agent, agentBefore, agentAfter string
@@ -139,7 +144,100 @@ func observe(ctx context.Context, model *inject.Model, class string, m marks) (*
 	if err := c.placeOfProbes(plain, with); err != nil {
 		return nil, err
 	}
+	if err := c.learnLevels(ctx, model, m, settings, plain); err != nil {
+		return nil, err
+	}
 	return c, c.compare(own, plain)
+}
+
+// logLevels are the values of the annotation for the sidecar's log.
+var logLevels = []string{"trace", "debug", "info", "warning", "warn", "error", "critical", "off"}
+
+// learnLevels compares the pod with those of all log levels.
+func (c *change) learnLevels(ctx context.Context, model *inject.Model, m marks, settings string, plain map[string]any) error {
+	values := make(map[string]string)
+	for _, level := range logLevels {
+		raw := ownPodOf(c.class, m, settings+fmt.Sprintf(",%q:%q", metadata.LogLevel, level), "")
+		r, err := injectOwn(ctx, model, m, raw)
+		if err != nil {
+			return err
+		}
+		pod, _, err := patched(r, raw)
+		if err != nil {
+			return err
+		}
+		was, is := []any{}, []any{}
+		for _, list := range []string{"initContainers", "containers"} {
+			was, is = append(was, items(plain, "spec", list)...), append(is, items(pod, "spec", list)...)
+		}
+		values[level] = variable(is)
+		if !sameBut(was, is) || !reflect.DeepEqual(at(plain, "spec", "volumes"), at(pod, "spec", "volumes")) {
+			return nil
+		}
+	}
+	before, after := c.agentBefore, c.agent
+	for _, v := range values {
+		before, after = before[:common(before, v)], after[len(after)-commonEnd(after, v):]
+	}
+	// What differs must be one part, before the place of probes.
+	if end := len(c.agent) - len(after); end < len(before) {
+		after = c.agent[len(before):]
+	}
+	c.level = c.agent[len(before) : len(c.agent)-len(after)]
+	if !strings.HasPrefix(c.agentBefore, before+c.level) {
+		return nil
+	}
+	c.beforeLevel, c.levels = before, make(map[string]string)
+	for level, v := range values {
+		if len(v) < len(before)+len(after) || !strings.HasPrefix(v, before) || !strings.HasSuffix(v, after) {
+			c.levels = nil
+			return nil
+		}
+		c.levels[level] = v[len(before) : len(v)-len(after)]
+	}
+	return nil
+}
+
+// common returns the length of the common beginning of two texts, and commonEnd that of the end.
+func common(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+func commonEnd(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[len(a)-1-n] == b[len(b)-1-n] {
+		n++
+	}
+	return n
+}
+
+// sameBut reports whether containers differ only in OUTRIGGER_AGENT.
+func sameBut(a, b []any) bool {
+	without := func(list []any) string {
+		text, err := json.Marshal(list)
+		if err != nil {
+			return ""
+		}
+		value, err := json.Marshal(variable(list))
+		if err != nil {
+			return ""
+		}
+		return strings.Replace(string(text), string(value), "", 1)
+	}
+	return without(a) == without(b)
+}
+
+// agentText is the expression of a text that begins as OUTRIGGER_AGENT.
+func (c *change) agentText(text string) string {
+	rest, ok := strings.CutPrefix(text, c.beforeLevel+c.level)
+	if !ok || c.levels == nil {
+		return c.marks.byJSON(text)
+	}
+	return c.marks.byJSON(c.beforeLevel) + " + variables.level + " + c.marks.byJSON(rest)
 }
 
 // markPorts are ports by which the redirection of the pod with the marks is recognized.

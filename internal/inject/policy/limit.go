@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +50,11 @@ func limitsOf(of ...*change) []Limit {
 		containers, volumes = append(containers, c.names()...), append(volumes, names(c.volumes)...)
 	}
 	containers, volumes = sortedSet(containers), sortedSet(volumes)
-	setting := fmt.Sprintf("k.startsWith(%s) && !(k in %s)", quote(prefix), list(append([]string{inject.StatusAnnotation}, known...)))
+	known := append([]string{inject.StatusAnnotation}, known...)
+	if !slices.ContainsFunc(of, func(c *change) bool { return c.levels == nil }) {
+		known = append(known, metadata.LogLevel)
+	}
+	setting := fmt.Sprintf("k.startsWith(%s) && !(k in %s)", quote(prefix), list(known))
 	foreign := `t.kind == "HTTP" && ` + isSet("scheme") + ` && !(t.a.scheme in ["HTTP", "HTTPS"]) || ` +
 		isSet("protocol") + ` && !(t.a.protocol in ["HTTP1", "HTTP2"]) || "protocol" in t.a && t.a.protocol == "HTTP2" && ` + isSet("scheme") + ` && t.a.scheme == "HTTPS" || ` +
 		isSet("mode") + ` && !(t.a.mode in ["Plaintext", "TLS"]) || ` +
@@ -57,7 +62,7 @@ func limitsOf(of ...*change) []Limit {
 		`"httpHeaders" in t.a && t.a.httpHeaders.exists(h, h.exists(k, !(k in ["name", "value"])))`
 	text := func(of string) string { return fmt.Sprintf("string(%s).matches(%s)", of, quote(controls)) }
 	limits := []Limit{
-		{"settings", "the pod or its namespace has one of the annotations about the sidecar's resources, log level, threads, times, redirection mode, connections, templates or `" + metadata.RewriteProbes + "`",
+		{"settings", "the pod or its namespace has one of the annotations about the sidecar's resources, threads, times, redirection mode, connections, templates or `" + metadata.RewriteProbes + "`",
 			fmt.Sprintf("variables.podAnnotations.exists(k, %[1]s) || variables.namespaceAnnotations.exists(k, %[1]s)", setting)},
 		{"invalid_annotation", fmt.Sprintf("the pod or its namespace has an annotation with a value that cannot be used, with a list of more than %d bytes, or `%s` with another value than `true`", maxList, metadata.NativeSidecar),
 			badSettings()},

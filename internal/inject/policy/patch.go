@@ -74,7 +74,8 @@ func (c *change) variables() []admission.Variable {
 		{Name: "image", Expression: fmt.Sprintf("string(%s)", lookup(metadata.Image, quote(c.image)))},
 		{Name: "redirection", Expression: redirection(&c.base)},
 		{Name: "metrics", Expression: fmt.Sprintf("string(%s).lowerAscii() in %s && !%s.exists(k, k in variables.podAnnotations)", lookup(metadata.Metrics, "'no'"), list(on), list(metricsKeys))},
-		{Name: "agent", Expression: "size(variables.taken) == 0 ? " + c.marks.byJSON(c.agent) + " : " + c.marks.byJSON(c.agentBefore) + ` + "[" + ` +
+		{Name: "level", Expression: c.levelText()},
+		{Name: "agent", Expression: "size(variables.taken) == 0 ? " + c.agentText(c.agent) + " : " + c.agentText(c.agentBefore) + ` + "[" + ` +
 			undollared("variables.taken.map(t, "+agentProbe()+`).join(",")`) + ` + "]" + ` + c.marks.byJSON(c.agentAfter)},
 	}
 	for i, container := range slices.Concat(c.before, c.after, c.containers) {
@@ -84,6 +85,18 @@ func (c *change) variables() []admission.Variable {
 		vs = append(vs, admission.Variable{Name: fmt.Sprintf("volume%d", i), Expression: c.value(volume)})
 	}
 	return vs
+}
+
+// levelText is the expression of the part of OUTRIGGER_AGENT that depends on the log level.
+func (c *change) levelText() string {
+	if c.levels == nil {
+		return "''"
+	}
+	parts := make([]string, 0, len(c.levels))
+	for _, level := range sortedKeys(c.levels) {
+		parts = append(parts, quote(level)+": "+quote(c.levels[level]))
+	}
+	return fmt.Sprintf("[string(%s).lowerAscii()].map(l, l == '' ? %s : {%s}[l])[0]", lookup(metadata.LogLevel, "''"), quote(c.level), strings.Join(parts, ", "))
 }
 
 // add is an operation of a JSON patch.

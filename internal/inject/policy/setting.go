@@ -52,6 +52,8 @@ func badSettings() string {
 	check(rangeLists, "ENTRIES.all(s, isCIDR(s.trim()))")
 	check(interfaceLists, `ENTRIES.all(s, s.trim().matches('^[!#-.0-~]{1,15}$'))`)
 	bad = append(bad, fmt.Sprintf("!string(%s).matches('^[A-Za-z0-9._/:@-]{1,512}$')", lookup(metadata.Image, "'default'")))
+	// An empty level is none, which the annotation cannot set.
+	bad = append(bad, fmt.Sprintf("!(string(%s).lowerAscii() in %s)", lookup(metadata.LogLevel, "'off'"), list(logLevels)))
 	for key, values := range map[string][]string{metadata.Metrics: append(append([]string{}, on...), off...), metadata.HoldApplication: append(append([]string{}, on...), off...), metadata.NativeSidecar: on} {
 		bad = append(bad, fmt.Sprintf("!(string(%s).lowerAscii() in %s)", lookup(key, "'true'"), list(values)))
 	}
