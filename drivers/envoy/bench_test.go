@@ -5,6 +5,10 @@ import (
 	"net/netip"
 	"testing"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/test/race"
 )
@@ -96,4 +100,37 @@ func BenchmarkTranslate(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkEndpoints encodes the endpoints of a service by hand, as the driver does, and by the
+// generated types (docs/decisions/0058-wire-encoding-by-hand.md).
+func BenchmarkEndpoints(b *testing.B) {
+	m := newBenchmarkMesh(1, 10)
+	backend := m.backend(0, 0)
+	b.Run("by hand", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			new(outboundBuilder).endpoints(backend.Name, backend, "")
+		}
+	})
+	b.Run("generated", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			group := &endpointv3.LocalityLbEndpoints{}
+			for _, e := range backend.Endpoints {
+				group.LbEndpoints = append(group.LbEndpoints, &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+					Hostname: e.ServerName,
+					Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+						Address: e.Addresses[0].String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(e.Port)},
+					}}},
+				}}})
+			}
+			message := &endpointv3.ClusterLoadAssignment{ClusterName: backend.Name, Endpoints: []*endpointv3.LocalityLbEndpoints{group}}
+			text, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
+			if err != nil {
+				b.Fatal(err)
+			}
+			mesh.DigestBytes(text)
+		}
+	})
 }
