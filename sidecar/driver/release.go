@@ -101,9 +101,12 @@ type Hybrid struct {
 type Advisory struct {
 	// ID is its public name, such as a number of a CVE.
 	ID string `json:"id"`
+	// Library is the TLS library that has the fault, as the proxy's version names it. If empty, it
+	// is the proxy itself.
+	Library string `json:"library,omitempty"`
 	// Summary says in a few words what happens.
 	Summary string `json:"summary"`
-	// Fixed are versions that have the fix, at most one for each branch. Versions of other
+	// Fixed are versions of the proxy or the library that have the fix, at most one for each branch. Versions of other
 	// branches have the fault if they are older than the last of these.
 	Fixed []string `json:"fixed"`
 	// Unsupported says that versions with the fault are not supported.
@@ -191,7 +194,7 @@ func (r *Releases) unsupported(version string) string {
 		return fmt.Sprintf("is too new: versions before %s are supported, since %s", r.Before.Version, r.Before.Reason)
 	}
 	for i := range r.Advisories {
-		if a := &r.Advisories[i]; a.Unsupported && a.affects(has) {
+		if a := &r.Advisories[i]; a.Unsupported && a.Library == "" && a.affects(has) {
 			return fmt.Sprintf("has a known fault, %s: %s (fixed in %s)", a.ID, a.Summary, strings.Join(a.Fixed, ", "))
 		}
 	}
@@ -237,13 +240,7 @@ func (r *Releases) LackedByImage(image string) []string {
 // KeyExchange returns the strongest key exchange that a proxy has by default, by the version
 // that it reports, or "" if that does not tell.
 func (r *Releases) KeyExchange(version string) string {
-	if r.Hybrid.Library != "" {
-		var found bool
-		if _, version, found = strings.Cut(version, " "+r.Hybrid.Library+" "); !found {
-			return ""
-		}
-	}
-	has := numbers(VersionIn(version))
+	has := numbers(partOf(version, r.Hybrid.Library))
 	switch {
 	case has == nil || r.Hybrid.Since == "":
 		return ""
@@ -254,11 +251,18 @@ func (r *Releases) KeyExchange(version string) string {
 	}
 }
 
+// partOf returns the proxy's own version, or that of a library which follows its name, or "".
+func partOf(version, library string) string {
+	if library != "" {
+		_, version, _ = strings.Cut(version, " "+library+" ")
+	}
+	return VersionIn(version)
+}
+
 // Affecting returns the advisories about a version. A version without a patch number has none,
-// since it may be any release of its branch.
+// since it may be any release of its branch, and so has a library that the version does not name.
 func (r *Releases) Affecting(version string) []Advisory {
-	has := numbers(version)
-	return slices.DeleteFunc(slices.Clone(r.Advisories), func(a Advisory) bool { return !a.affects(has) })
+	return slices.DeleteFunc(slices.Clone(r.Advisories), func(a Advisory) bool { return !a.affects(numbers(partOf(version, a.Library))) })
 }
 
 // affects reports whether a version has the fault.
@@ -278,13 +282,14 @@ func (a *Advisory) affects(version []int) bool {
 // Warnings returns what speaks against a supported version at a time: known faults, a newer
 // release of its branch, and the end of its support.
 func (r *Releases) Warnings(version string, now time.Time) []string {
+	affecting := r.Affecting(version)
 	version = VersionIn(version)
 	has := numbers(version)
 	if has == nil {
 		return nil
 	}
 	var all []string
-	for _, a := range r.Affecting(version) {
+	for _, a := range affecting {
 		all = append(all, fmt.Sprintf("known fault %s: %s (fixed in %s)", a.ID, a.Summary, strings.Join(a.Fixed, ", ")))
 	}
 	tested := false

@@ -17,7 +17,8 @@ func releases() *driver.Releases {
 		"hybrid": {"library": "OpenSSL", "since": "3.5.0"},
 		"advisories": [
 			{"id": "leak", "summary": "water comes in", "fixed": ["1.1.3", "1.2.4"]},
-			{"id": "hole", "summary": "it sinks", "fixed": ["1.2.1"], "unsupported": true}
+			{"id": "hole", "summary": "it sinks", "fixed": ["1.2.1"], "unsupported": true},
+			{"id": "rust", "library": "OpenSSL", "summary": "it creaks", "fixed": ["3.0.22", "3.5.0"]}
 		],
 		"releases": [
 			{"version": "1.4.0-1+deb13", "tested": "water", "until": "2027-Q2", "open": ["it is loud"], "lacks": "nothing"},
@@ -127,6 +128,11 @@ func TestWarnings(t *testing.T) {
 		{"1.4", before, nil},
 		{"1.2.3", before, []string{"known fault leak: water comes in (fixed in 1.1.3, 1.2.4)"}},
 		{"1.2.4", before, nil},
+		{"oar 1.4.2 OpenSSL 3.2.0", before, []string{"known fault rust: it creaks (fixed in 3.0.22, 3.5.0)"}},
+		{"oar 1.4.2 OpenSSL 3.0.21", before, []string{"known fault rust"}},
+		{"oar 1.4.2 OpenSSL 3.0.22", before, nil},
+		{"oar 1.4.2 OpenSSL 3.5.2", before, nil},
+		{"oar 1.4.2 OpenSSL", before, nil},
 		{"1.3.5", before, []string{"no release of its branch was tested"}},
 		{"1.5.0", before, []string{"no release of its branch was tested"}},
 		{"of another kind", before, nil},
