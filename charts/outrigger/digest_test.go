@@ -17,7 +17,7 @@ func TestReleasedDigests(t *testing.T) {
 		"": {"docker.io/outriggermesh/outrigger@sha256:c0", "docker.io/outriggermesh/outrigger-init@sha256:11"},
 		"{osm: {image: {registry: mirror.example.com/mesh}}}": {"mirror.example.com/mesh/outrigger@sha256:c0", "mirror.example.com/mesh/outrigger-init@sha256:11"},
 		"{osm: {image: {tag: canary}}}":                       {"docker.io/outriggermesh/outrigger:canary", "docker.io/outriggermesh/outrigger-init:canary"},
-		"{osm: {image: {name: {outrigger: own}}}}":            {"docker.io/outriggermesh/own:0.1.0", "docker.io/outriggermesh/outrigger-init@sha256:11"},
+		"{osm: {image: {name: {outrigger: own}}}}":            {"docker.io/outriggermesh/own:0.2.0", "docker.io/outriggermesh/outrigger-init@sha256:11"},
 		"{cni: {enabled: true}}":                              {"docker.io/outriggermesh/outrigger@sha256:c0", "docker.io/outriggermesh/outrigger-init@sha256:11", "docker.io/outriggermesh/outrigger-cni@sha256:c1"},
 		"{osm: {image: {digest: {outrigger: 'sha256:aa'}}}}":  {"docker.io/outriggermesh/outrigger@sha256:aa", "docker.io/outriggermesh/outrigger-init@sha256:11"},
 	} {

@@ -124,11 +124,11 @@ func (f *controllerFlags) check() error {
 			return usage.Errorf("--bind-address %q: give an IP address", f.BindAddress)
 		}
 	}
-	if mode := policy.Mode(f.policies); mode != policy.ModeWebhook && mode != policy.ModePolicy && mode != policy.ModeBoth {
-		return usage.Errorf("--injection-policies %q: it must be webhook, policy or both", f.policies)
-	}
 	switch f.source {
 	case sourceKube:
+		if mode := policy.Mode(f.policies); mode != policy.ModeWebhook && mode != policy.ModePolicy && mode != policy.ModeBoth {
+			return usage.Errorf("--injection-policies %q: it must be webhook, policy or both", f.policies)
+		}
 		if len(f.files) > 0 || f.caDir != "" {
 			return usage.Errorf("-f and --ca-dir require --source dir")
 		}

@@ -415,7 +415,7 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 	for _, pod := range found.ControlPlane {
 		names = append(names, pod.Pod+" "+pod.Version)
 	}
-	if want := "outrigger-controller-0 0.1.0, outrigger-controller-1 0.1.0"; strings.Join(names, ", ") != want {
+	if want := "outrigger-controller-0 0.2.0, outrigger-controller-1 0.2.0"; strings.Join(names, ", ") != want {
 		t.Errorf("versions of the control plane: %s, want %s", names, want)
 	}
 

@@ -70,7 +70,7 @@ func (s *pagingServer) podsOf(namespaces ...string) []corev1.Pod {
 	for _, namespace := range namespaces {
 		for i := range s.pods {
 			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("web-%d", i)}}
-			pod.Spec.InitContainers = []corev1.Container{{Name: driver.InitContainer, Image: "outrigger-init:0.1.0"}}
+			pod.Spec.InitContainers = []corev1.Container{{Name: driver.InitContainer, Image: "outrigger-init:0.2.0"}}
 			if i > 0 {
 				pod.Annotations = map[string]string{inject.StatusAnnotation: "{}"}
 			}
@@ -103,7 +103,7 @@ func TestListsInPages(t *testing.T) {
 		"namespace list":        {"cart osm by policy 4 1", "shop osm by policy 4 1", "store osm by policy 4 1"},
 		"namespace add shop":    {"pod/web-0: 1 running without a sidecar"},
 		"namespace remove shop": {"pod/web-4: 1 running with a sidecar"},
-		"version":               {"Data plane 0.1.0 12 pods"},
+		"version":               {"Data plane 0.2.0 12 pods"},
 	} {
 		t.Run(args, func(t *testing.T) {
 			api := &pagingServer{namespaces: []string{"cart", "shop", "store"}, pods: 5}

@@ -49,14 +49,14 @@ func TestAgentVersions(t *testing.T) {
 	got := agentVersions([]corev1.Pod{
 		other,
 		pod("outrigger-init", version.InitImage(), corev1.PodRunning),
-		pod("outrigger-init", "localhost:5000/mesh/outrigger-init:0.1.0", corev1.PodPending),
+		pod("outrigger-init", "localhost:5000/mesh/outrigger-init:0.2.0", corev1.PodPending),
 		pod("outrigger-init", "localhost:5000/outrigger-init", corev1.PodRunning),
 		pod("outrigger-init", "docker.io/outriggermesh/outrigger-init@sha256:abc", corev1.PodRunning),
 		pod("outrigger-init", "docker.io/outriggermesh/outrigger-init:0.0.9@sha256:abc", corev1.PodRunning),
 		pod("outrigger-init", "docker.io/outriggermesh/outrigger-init:0.0.8", corev1.PodSucceeded),
 		pod("other", "docker.io/outriggermesh/other:0.0.7", corev1.PodRunning),
 	})
-	want := []agentVersion{{"0.0.9", 1}, {"0.1.0", 2}, {"latest", 1}, {"sha256:abc", 1}}
+	want := []agentVersion{{"0.0.9", 1}, {"0.2.0", 2}, {"latest", 1}, {"sha256:abc", 1}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("versions of agents (-want +got):\n%s", diff)
 	}

@@ -10,7 +10,7 @@ import (
 
 // Number is the semantic version of this source, without a leading v. The chart and the
 // images have the same. The linker may set another, as tools/release does for -version.
-var Number = "0.1.0"
+var Number = "0.2.0"
 
 // initDigest is the digest of the init container's image, sha256:.... The linker sets it in
 // releases.

@@ -60,7 +60,7 @@ func Run(ctx context.Context, opts Options) error {
 		Dir:       opts.Dir,
 		Manifests: manifests,
 		Programs:  opts.Programs,
-		Images:    map[string]lab.Image{"outriggermesh/bookstore:0.1.0": application, "mysql:8": stock},
+		Images:    map[string]lab.Image{"outriggermesh/bookstore:0.2.0": application, "mysql:8": stock},
 		Output: func(pod, container string) io.Writer {
 			return s.journals.Writer(pod, container, s.tally.writer(pod, container))
 		},

@@ -19,7 +19,7 @@ func appImage() string {
 	if image := os.Getenv("E2E_APP"); image != "" {
 		return image
 	}
-	return "docker.io/outriggermesh/e2e-app:0.1.0"
+	return "docker.io/outriggermesh/e2e-app:0.2.0"
 }
 
 // manifests are templates of the tests' objects. Namespaces of the mesh have the label and

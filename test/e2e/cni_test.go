@@ -26,7 +26,7 @@ const restrictedContainer = `
 `
 
 // bookstoreImage is the image in the sample's manifests.
-const bookstoreImage = "        image: outriggermesh/bookstore:0.1.0\n"
+const bookstoreImage = "        image: outriggermesh/bookstore:0.2.0\n"
 
 // plainPod is a pod outside the mesh.
 const plainPod = `
@@ -34,7 +34,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: plain, namespace: default}
 spec:
-  containers: [{name: plain, image: "docker.io/outriggermesh/bookstore:0.1.0", args: [bookwarehouse]}]
+  containers: [{name: plain, image: "docker.io/outriggermesh/bookstore:0.2.0", args: [bookwarehouse]}]
 `
 
 // testCNI redirects traffic on the node: the bookstore runs in namespaces that enforce
@@ -187,7 +187,7 @@ metadata: {name: fits, namespace: bookbuyer}
 spec:
   containers:
       - name: app
-        image: docker.io/outriggermesh/bookstore:0.1.0
+        image: docker.io/outriggermesh/bookstore:0.2.0
         args: [-help]` + restrictedContainer
 
 // badPod has an annotation that the plug-in refuses.
@@ -196,7 +196,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: bad, namespace: default, annotations: {openservicemesh.io/redirection: '{"all": true}'}}
 spec:
-  containers: [{name: bad, image: "docker.io/outriggermesh/bookstore:0.1.0", args: [bookwarehouse]}]
+  containers: [{name: bad, image: "docker.io/outriggermesh/bookstore:0.2.0", args: [bookwarehouse]}]
 `
 
 // runOn restricts the plug-in's DaemonSet to nodes of that architecture.

@@ -33,7 +33,7 @@ func (c *cluster) testLifecycle(t *testing.T) {
 
 	t.Run("upgrade", func(t *testing.T) {
 		since := time.Now().UTC()
-		for _, step := range []struct{ program, version string }{{c.outrigger, "0.1.0"}, {before, "0.0.9"}, {c.outrigger, "0.1.0"}} {
+		for _, step := range []struct{ program, version string }{{c.outrigger, "0.2.0"}, {before, "0.1.0"}, {c.outrigger, "0.2.0"}} {
 			c.timed(t, "upgrade to "+step.version, func() { c.must(t, "", step.program, "upgrade") })
 			// The old pods are still ending.
 			c.eventually(t, time.Minute, "the control plane has the version", func(ctx context.Context) error { return c.runs(ctx, step.version) })

@@ -48,7 +48,7 @@ items:
     template:
       spec:
         restartPolicy: Never
-        containers: [{name: job, image: "docker.io/outriggermesh/bookstore:0.1.0", args: [-help]}]
+        containers: [{name: job, image: "docker.io/outriggermesh/bookstore:0.2.0", args: [-help]}]
 - apiVersion: batch/v1
   kind: Job
   metadata: {name: fails, namespace: bookbuyer}
@@ -57,5 +57,5 @@ items:
     template:
       spec:
         restartPolicy: Never
-        containers: [{name: job, image: "docker.io/outriggermesh/bookstore:0.1.0", args: [no-role]}]
+        containers: [{name: job, image: "docker.io/outriggermesh/bookstore:0.2.0", args: [no-role]}]
 `

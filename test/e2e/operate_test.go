@@ -24,7 +24,7 @@ func (c *cluster) testOperate(t *testing.T) {
 		}
 	})
 	c.must(t, "", c.outrigger, "namespace", "add", "operate", "--class", c.classes(t)[0])
-	c.must(t, "", c.kubectl, "create", "deployment", "web", "-n", "operate", "--image=docker.io/outriggermesh/bookstore:0.1.0")
+	c.must(t, "", c.kubectl, "create", "deployment", "web", "-n", "operate", "--image=docker.io/outriggermesh/bookstore:0.2.0")
 	c.must(t, "", c.outrigger, "check", "--wait", "60s")
 	c.eventually(t, time.Minute, "the proxy is listed", func(ctx context.Context) error {
 		list, err := c.output(ctx, "", c.outrigger, "proxy", "list", "deploy/web", "-n", "operate")

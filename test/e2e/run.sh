@@ -13,8 +13,8 @@ fi
 
 # The release that upgrades start from: it differs only in its version.
 module=$(go list -m)
-go build -ldflags="-s -w -X $module/internal/version.Number=0.0.9 -X $module/charts/outrigger.releasedVersion=0.0.9" -o bin/outrigger-before ./cmd/outrigger
-make --no-print-directory images RELEASE="-local -platforms linux/$(go env GOARCH) -version 0.0.9 -o dist/before"
+go build -ldflags="-s -w -X $module/internal/version.Number=0.1.0 -X $module/charts/outrigger.releasedVersion=0.1.0" -o bin/outrigger-before ./cmd/outrigger
+make --no-print-directory images RELEASE="-local -platforms linux/$(go env GOARCH) -version 0.1.0 -o dist/before"
 go build -o bin/e2e-app ./test/e2e/app
 
 # start_for_tests NAME starts a cluster that has the former release and the application of the
@@ -22,7 +22,7 @@ go build -o bin/e2e-app ./test/e2e/app
 start_for_tests() {
 	start "$1"
 	cluster load "$PWD/dist/before/images"
-	cluster image docker.io/outriggermesh/e2e-app:0.1.0 /app="$PWD/bin/e2e-app" /bin/tar="$(command -v tar)"
+	cluster image docker.io/outriggermesh/e2e-app:0.2.0 /app="$PWD/bin/e2e-app" /bin/tar="$(command -v tar)"
 }
 name=${CLUSTER:-e2e}
 if [ -n "${RUN:-}" ]; then

@@ -215,7 +215,7 @@ func startMesh(t *testing.T) (*localmesh.Mesh, localmesh.Programs) {
 	stock.Entrypoint = []string{"/bookstore", "stock"}
 	mesh, err := localmesh.New(t.Context(), localmesh.Options{
 		Manifests: manifests(t, classes), Programs: built,
-		Images: map[string]lab.Image{"outriggermesh/bookstore:0.1.0": application, "mysql:8": stock},
+		Images: map[string]lab.Image{"outriggermesh/bookstore:0.2.0": application, "mysql:8": stock},
 		Log:    slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {

@@ -468,7 +468,7 @@ func (s *stage) testTags(t *testing.T) {
 	s.must(t, "tag", "set", "prod", "--revision", "canary", "--overwrite")
 	takes(map[string]bool{"outrigger-injector": false, "outrigger-injector-canary": true})
 	stdout, _ := s.must(t, "tag", "list")
-	if want := "prod   canary     0.1.0     tagged\n"; !strings.Contains(stdout, want) {
+	if want := "prod   canary     0.2.0     tagged\n"; !strings.Contains(stdout, want) {
 		t.Errorf("'tag list' prints no line %q:\n%s", want, stdout)
 	}
 	s.refused(t, "namespaces tagged have the label", "tag", "remove", "prod")
