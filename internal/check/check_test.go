@@ -59,7 +59,7 @@ func healthy(t *testing.T) *Facts {
 	t.Helper()
 	now := time.Now()
 	f := &Facts{
-		options: Options{Mesh: "osm", Namespace: "osm-system", MeshConfig: "osm-mesh-config", Webhook: "outrigger-injector", Revision: "default", Version: "0.2.0"},
+		options: Options{Mesh: "osm", Namespace: "osm-system", MeshConfig: "osm-mesh-config", Webhook: "outrigger-injector", Revision: "default", Version: "0.1.0"},
 		now:     now, tried: "shop",
 	}
 	f.options.Releases = func(class string) *driver.Releases {
@@ -94,7 +94,7 @@ func healthy(t *testing.T) *Facts {
 	}
 	f.renewed.value = now
 	f.ready = map[string]error{"controller-1": nil}
-	f.versions = map[string]fact[string]{"controller-1": {value: "0.2.0"}, "injector-1": {value: "0.2.0"}}
+	f.versions = map[string]fact[string]{"controller-1": {value: "0.1.0"}, "injector-1": {value: "0.1.0"}}
 	f.meshConfig.value = meshConfigWith("Accepted", "True")
 	f.members.value = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}}}
 	f.bundles = map[string]fact[string]{"shop": {value: root(t, 365*24*time.Hour)}}
@@ -103,7 +103,7 @@ func healthy(t *testing.T) *Facts {
 		Namespace: "shop", Name: "web", UID: "1", CreationTimestamp: old, Annotations: map[string]string{inject.StatusAnnotation: "{}"},
 	}}
 	web.Spec.NodeName = "node-1"
-	web.Spec.InitContainers = []corev1.Container{{Name: driver.InitContainer, Image: "init:0.2.0"}, {Name: driver.ProxyContainer}}
+	web.Spec.InitContainers = []corev1.Container{{Name: driver.InitContainer, Image: "init:0.1.0"}, {Name: driver.ProxyContainer}}
 	job := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "job", UID: "2", CreationTimestamp: old}}
 	job.Spec.NodeName = "node-1"
 	f.pods.value = []corev1.Pod{web, job}
@@ -194,9 +194,9 @@ var broken = []struct {
 	{"control-plane/versions", "other", func(_ *testing.T, f *Facts) {
 		f.versions = map[string]fact[string]{"controller-1": {value: "0.2.0"}}
 	},
-		Finding{"", Warning, "Pod/osm-system/controller-1", "its version is 0.2.0, but this program's version is 0.2.0", "upgrade the control plane"}},
+		Finding{"", Warning, "Pod/osm-system/controller-1", "its version is 0.2.0, but this program's version is 0.1.0", "upgrade the control plane"}},
 	{"control-plane/versions", "agents", func(_ *testing.T, f *Facts) { f.pods.value[0].Spec.InitContainers[0].Image = "init:0.0.9" },
-		Finding{"", Warning, "", "1 pod has the agent init:0.0.9, for example shop/web, but new pods get init:0.2.0", "kubectl rollout restart"}},
+		Finding{"", Warning, "", "1 pod has the agent init:0.0.9, for example shop/web, but new pods get init:0.1.0", "kubectl rollout restart"}},
 	{"control-plane/mesh-config", "missing", func(_ *testing.T, f *Facts) {
 		f.meshConfig.err = apierrors.NewNotFound(schema.GroupResource{Resource: "meshconfigs"}, "osm-mesh-config")
 	},

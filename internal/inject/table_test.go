@@ -181,7 +181,8 @@ func TestWarnings(t *testing.T) {
 			for _, w := range got.Warnings {
 				codes = append(codes, string(w.Code))
 			}
-			if d := cmp.Diff([]string{r.reason}, codes); d != "" {
+			// An image may lack several features, each with a warning of its own.
+			if d := cmp.Diff([]string{r.reason}, slices.Compact(codes)); d != "" {
 				t.Errorf("warnings differ (-want +got):\n%s", d)
 			}
 		})
