@@ -83,24 +83,52 @@ func originOfPort(svc *fact.Service, port uint16) mesh.Origin {
 	return originOf(kindService, svc.Name, fmt.Sprintf("spec.ports[%d]", i))
 }
 
-// asksOfAudience returns what the clients of a service port are asked for by the Destinations
-// and Backends that they get.
-func (j *join) asksOfAudience(r *graph.Reader, svc *fact.Service, of audience) []ask {
-	made := j.destinations.Get(r, of)
+// asksOfDestinations returns what an audience of a service port is asked for by the Destinations
+// that it gets.
+func (j *join) asksOfDestinations(r *graph.Reader, svc *fact.Service, of audience) []ask {
 	var asks []ask
-	for _, d := range made.list {
+	for _, d := range j.destinations.Get(r, of).list {
 		asks = append(asks, asksOfDestination(svc, d)...)
 	}
-	if len(made.list) > 0 {
-		asks = append(asks, j.asksOfSplits(r, svc, of)...)
+	for _, split := range j.splitsFor(r, svc, of) {
+		for i, group := range split.Matches {
+			origin := originOf(kindTrafficSplit, split.Name, fmt.Sprintf("spec.matches[%d]", i))
+			asks = append(asks, asksOf(origin, needsOf(j.matchesOf(r, split.Namespace, []string{group})))...)
+		}
 	}
-	for _, used := range made.uses {
+	return asks
+}
+
+// asksOfBackends returns what those are asked for who get the Backends of an audience.
+func (j *join) asksOfBackends(r *graph.Reader, svc *fact.Service, of audience) []ask {
+	var asks []ask
+	for _, used := range j.destinations.Get(r, of).uses {
 		of := j.service(r, used.Name)
 		for _, b := range j.backends.Get(r, used).list {
 			asks = append(asks, asksOfBackend(of, b)...)
 		}
 	}
+	for _, split := range j.splitsFor(r, svc, of) {
+		for i, backend := range split.Backends {
+			to, ok := j.splitPort(r, split, backend, of.port)
+			if !ok || backend.Weight == 0 {
+				continue
+			}
+			if list := j.backends.Get(r, to).list; len(list) > 0 && list[0].ExternalName != "" {
+				asks = append(asks, ask{originOf(kindTrafficSplit, split.Name, fmt.Sprintf("spec.backends[%d].service", i)), mesh.FeatureExternalNames})
+			}
+		}
+	}
 	return asks
+}
+
+// splitsFor returns the splits of the Destinations that an audience gets.
+func (j *join) splitsFor(r *graph.Reader, svc *fact.Service, of audience) []*fact.Split {
+	spec, _ := portOf(svc, of.port.Port)
+	if svc.Headless || len(j.destinations.Get(r, of).list) == 0 || len(j.routesInForce(r, svc, spec, of.namespace)) > 0 {
+		return nil
+	}
+	return j.splitsInForce(r, svc, spec.Protocol)
 }
 
 // asksOfDestination returns what a service and its routes ask for.
@@ -128,31 +156,6 @@ func asksOfPort(svc *fact.Service, port uint16, features []mesh.Feature) []ask {
 			origin.Field = "spec.ipFamilies"
 		}
 		asks = append(asks, ask{origin, feature})
-	}
-	return asks
-}
-
-// asksOfSplits returns what the splits of a service port ask for.
-func (j *join) asksOfSplits(r *graph.Reader, svc *fact.Service, of audience) []ask {
-	spec, _ := portOf(svc, of.port.Port)
-	if svc.Headless || len(j.routesInForce(r, svc, spec, of.namespace)) > 0 {
-		return nil
-	}
-	var asks []ask
-	for _, split := range j.splitsInForce(r, svc, spec.Protocol) {
-		for i, group := range split.Matches {
-			origin := originOf(kindTrafficSplit, split.Name, fmt.Sprintf("spec.matches[%d]", i))
-			asks = append(asks, asksOf(origin, needsOf(j.matchesOf(r, split.Namespace, []string{group})))...)
-		}
-		for i, backend := range split.Backends {
-			to, ok := j.splitPort(r, split, backend, of.port)
-			if !ok || backend.Weight == 0 {
-				continue
-			}
-			if list := j.backends.Get(r, to).list; len(list) > 0 && list[0].ExternalName != "" {
-				asks = append(asks, ask{originOf(kindTrafficSplit, split.Name, fmt.Sprintf("spec.backends[%d].service", i)), mesh.FeatureExternalNames})
-			}
-		}
 	}
 	return asks
 }

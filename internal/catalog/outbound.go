@@ -23,17 +23,22 @@ func (j *join) offerService(r *graph.Reader, name mesh.Name, out *graph.Output) 
 	for _, spec := range svc.Ports {
 		for _, of := range j.audiences(r, mesh.ServicePort{Name: svc.Name, Port: spec.Port}) {
 			j.putRanges(out, j.destinations.Get(r, of).list)
-			asks := func() []ask { return j.asksOfAudience(r, svc, of) }
+			ofDestinations := func() []ask { return j.asksOfDestinations(r, svc, of) }
+			ofBackends := func() []ask { return j.asksOfBackends(r, svc, of) }
 			if permissive {
 				j.offerToAll(r, of, out)
-				j.putLacking(r, out, asks, func() *classes { return j.limitedIn(r, of) })
+				j.putLacking(r, out, ofDestinations, func() *classes { return j.limitedIn(r, of) })
+				// A namespace with Destinations of its own has the Backends of the others too.
+				j.putLacking(r, out, ofBackends, func() *classes { return j.limited.Get(r, of.namespace) })
 				continue
 			}
 			sources := j.sourcesOf(r, of)
 			for _, source := range sources {
 				j.put(out, clients{ServiceAccount: source}, j.offerOfTo(r, source, svc, of))
 			}
-			j.putLacking(r, out, asks, func() *classes { return j.limitedOf(r, sources) })
+			limited := func() *classes { return j.limitedOf(r, sources) }
+			j.putLacking(r, out, ofDestinations, limited)
+			j.putLacking(r, out, ofBackends, limited)
 		}
 	}
 }
