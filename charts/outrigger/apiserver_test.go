@@ -10,8 +10,10 @@ import (
 
 	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -29,6 +31,13 @@ type server struct {
 	admin   kubernetes.Interface
 	objects dynamic.Interface
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
+	// applied are the objects of the release.
+	applied map[objectKey]bool
+}
+
+type objectKey struct {
+	resource        schema.GroupVersionResource
+	namespace, name string
 }
 
 // TestOnAPIServer runs the tests that share one API server.
@@ -51,13 +60,16 @@ func TestOnAPIServer(t *testing.T) {
 	t.Run("policies", func(t *testing.T) { testPolicies(t, s) })
 }
 
-// apply applies the chart as 'kubectl apply --server-side' does.
+// apply upgrades the release to the values: it applies the chart's objects as 'kubectl apply
+// --server-side' does, and deletes, as Helm does, those that the release no longer has.
 func (s *server) apply(t *testing.T, values string) {
 	t.Helper()
 	release, err := render(t, values)
 	if err != nil {
 		t.Fatal(err)
 	}
+	before := s.applied
+	s.applied = map[objectKey]bool{}
 	for _, text := range append(release.CRDs, release.Objects...) {
 		var object unstructured.Unstructured
 		if err := yaml.UnmarshalStrict([]byte(text), &object.Object); err != nil {
@@ -80,6 +92,17 @@ func (s *server) apply(t *testing.T, values string) {
 			Patch(t.Context(), object.GetName(), types.ApplyPatchType, data, options)
 		if err != nil {
 			t.Errorf("%s %s: %v", kind.Kind, object.GetName(), err)
+		}
+		key := objectKey{mapping.Resource, object.GetNamespace(), object.GetName()}
+		delete(before, key)
+		if object.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
+			s.applied[key] = true
+		}
+	}
+	for key := range before {
+		err := s.objects.Resource(key.resource).Namespace(key.namespace).Delete(t.Context(), key.name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("%s %s: %v", key.resource.Resource, key.name, err)
 		}
 	}
 }

@@ -156,10 +156,6 @@ func testPolicies(t *testing.T, s *server) {
 	})
 	t.Run("policy", func(t *testing.T) {
 		s.apply(t, "{injector: {mode: policy}}")
-		// Helm removes what a release no longer has.
-		if err := api.MutatingWebhookConfigurations().Delete(ctx, "outrigger-injector", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
 		keep(t, policy.ModePolicy, &image)
 		await(t, "the guard", func() bool {
 			_, err := create(meshPod(map[string]string{"openservicemesh.io/sidecar-concurrency": "2"}))
