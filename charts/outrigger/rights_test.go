@@ -102,6 +102,7 @@ func testControllerRights(t *testing.T, s *server) {
 		requests("get list watch update", "Secret osm-system/outrigger-ca-state"),
 		requests("list watch", "MeshRootCertificate osm-system/"), requests("update", "MeshRootCertificate/status osm-system/a"),
 		requests("create", "ConfigMap shop/outrigger-ca"), requests("list watch", "ConfigMap /outrigger-ca"),
+		requests("list watch", "ConfigMap /outrigger-token-keys"),
 		requests("get list watch update delete", "ConfigMap shop/outrigger-ca")))
 	account.cannot(t, slices.Concat(
 		requests("create", "Secret osm-system/a"), requests("list", "Secret osm-system/"), requests("list", "Secret /"), requests("get", "Secret osm-system/outrigger-injector-ca"),
@@ -110,7 +111,8 @@ func testControllerRights(t *testing.T, s *server) {
 		requests("list", "MeshRootCertificate shop/"), requests("create", "CertificateSigningRequest /a"),
 		requests("update patch", "MeshConfig osm-system/osm-mesh-config"), requests("list", "MeshConfig shop/"),
 		requests("patch", "MutatingWebhookConfiguration /outrigger-injector"), requests("list", "ConfigMap shop/"),
-		requests("get update delete", "ConfigMap shop/other"),
+		requests("get update delete", "ConfigMap shop/other"), requests("list watch", "ConfigMap /other"), requests("list watch", "ConfigMap /"),
+		requests("get update patch delete", "ConfigMap shop/outrigger-token-keys"), requests("get list watch", "Secret shop/outrigger-token-keys"),
 		requests("list", "PodCertificateRequest /"), requests("create", "ClusterTrustBundle /a"),
 		requests("patch update", "ConfigMap osm-system/outrigger-injector"), requests("update", "Lease osm-system/other"),
 		requests("create patch delete", "Pod shop/a"), requests("update", "Pod/status shop/a"),

@@ -45,6 +45,8 @@ func seal(content mesh.Digester) mesh.Digester {
 		return mesh.Seal(c)
 	case *fact.TokenPolicy:
 		return mesh.Seal(c)
+	case *fact.TokenKeys:
+		return mesh.Seal(c)
 	case *fact.AccessRule:
 		return mesh.Seal(c)
 	case *fact.RouteGroup:

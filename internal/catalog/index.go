@@ -127,7 +127,12 @@ func one[K, V any](key K, value V) iter.Seq2[K, V] {
 // of an object in the context of others. They are called only for members of the mesh.
 func input[V mesh.Digester](j *join, kind string, inspects ...func(*graph.Reader, V, *fault)) *graph.Input[mesh.Name, V] {
 	in := graph.NewInput[mesh.Name, V](&j.graph)
+	// ConfigMaps have different facts, by their names.
+	other := j.inputs[kind]
 	j.inputs[kind] = func(name mesh.Name, content mesh.Digester) {
+		if other != nil {
+			other(name, content)
+		}
 		if c, ok := content.(V); ok {
 			in.Set(name, c)
 		} else {

@@ -60,7 +60,9 @@ type join struct {
 	ingresses       *graph.Input[mesh.Name, *fact.IngressRule]
 	retries         *graph.Input[mesh.Name, *fact.RetryRule]
 	upstreams       *graph.Input[mesh.Name, *fact.UpstreamSetting]
-	learned         *graph.Input[mesh.Name, *fact.Learned]
+	// learned and tokenKeys are of ConfigMaps with different names.
+	learned   *graph.Input[mesh.Name, *fact.Learned]
+	tokenKeys *graph.Input[mesh.Name, *fact.TokenKeys]
 	// faults has the Problems that objects have by themselves. Objects of a kind with an
 	// inspector always have an entry.
 	faults *graph.Input[objectKey, *fact.Problems]
@@ -200,6 +202,7 @@ func newJoin(options Options) *join {
 	j.retries = input(j, kindRetry, j.inspectRetry)
 	j.upstreams = input(j, kindUpstreamTrafficSetting, j.inspectUpstream)
 	j.learned = input[*fact.Learned](j, "ConfigMap")
+	j.tokenKeys = input[*fact.TokenKeys](j, "ConfigMap")
 	j.inspectors[kindNamespace] = func(r *graph.Reader, name mesh.Name, f *fault) {
 		if ns, ok := j.namespaces.Get(r, name); ok && ns.Member {
 			j.inspectNamespace(r, ns, f)

@@ -47,7 +47,7 @@ func object(apiVersion, kind, namespace, name string) mesh.ObjectRef {
 func (g generator) factOf() fact.Fact {
 	makers := []func() fact.Fact{
 		g.settings, g.namespaceFact, g.workload, g.workload, g.workload, g.service, g.service, g.slice, g.slice, g.slice,
-		g.access, g.accessPolicy, g.accessPolicy, g.tokenPolicy, g.group, g.split, g.route, g.route, g.egress, g.ingress, g.retry, g.upstream,
+		g.access, g.accessPolicy, g.accessPolicy, g.tokenPolicy, g.tokenKeys, g.group, g.split, g.route, g.route, g.egress, g.ingress, g.retry, g.upstream,
 	}
 	f := pick(g, makers...)()
 	if g.IntN(6) == 0 {
@@ -110,9 +110,22 @@ func (g generator) accessPolicy() fact.Fact {
 	return fact.Fact{Object: ref, Content: mesh.Seal(policy)}
 }
 
+func (g generator) tokenKeys() fact.Fact {
+	sets := map[string]fact.KeySet{}
+	for _, name := range some(g, 2, func() string { return pick(g, "a", "b") }) {
+		sets[name] = fact.KeySet{Keys: some(g, 2, func() mesh.TokenKey {
+			return mesh.TokenKey{Algorithm: pick(g, mesh.TokenRS256, mesh.TokenPS256, mesh.TokenEdDSA), Public: []byte("key")}
+		})}
+	}
+	return fact.Fact{Object: object("v1", "ConfigMap", g.namespace(), fact.TokenKeysName), Content: mesh.Seal(&fact.TokenKeys{Sets: sets})}
+}
+
 func (g generator) tokenPolicy() fact.Fact {
 	n := mesh.Name{Namespace: g.namespace(), Name: pick(g, "p1", "p2")}
 	return fact.Fact{Object: object("o/v1", "TokenPolicy", n.Namespace, n.Name), Content: mesh.Seal(&fact.TokenPolicy{Name: n, Issuers: some(g, 2, func() fact.TokenIssuer {
+		if g.often() {
+			return fact.TokenIssuer{Field: "spec.issuers[0]", Issuer: pick(g, "i", "j"), ConfigMapKey: pick(g, "a", "b")}
+		}
 		return fact.TokenIssuer{Field: "spec.issuers[0]", Issuer: pick(g, "i", "j"), Keys: some(g, 2, func() mesh.TokenKey {
 			return mesh.TokenKey{Algorithm: pick(g, mesh.TokenRS256, mesh.TokenPS256, mesh.TokenEdDSA), Public: []byte("key")}
 		})}

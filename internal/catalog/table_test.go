@@ -29,6 +29,13 @@ func TestInputs(t *testing.T) {
 	} else {
 		delete(inputs, learned.Object.FullKind())
 	}
+	// The input of ConfigMaps takes the keys of tokens too, under their own name.
+	j := newJoin(Options{Features: features})
+	keys, _ := source.TokenKeys(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fact.TokenKeysName}})
+	j.set(keys)
+	if j.tokenKeys.Current(mesh.Name{Namespace: "shop", Name: fact.TokenKeysName}) == nil {
+		t.Errorf("newJoin has no input for %s", keys.Object)
+	}
 	for name := range inputs {
 		t.Errorf("newJoin has an input for kind %s, which internal/source does not have", name)
 	}

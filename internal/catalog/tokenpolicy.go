@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/outrigger-mesh/outrigger/internal/fact"
@@ -37,11 +38,37 @@ func (j *join) issuersFor(r *graph.Reader, key inboundKey, ports []mesh.InboundP
 	for _, name := range j.tokenPoliciesIn.Get(r, key.account.Namespace) {
 		policy, _ := j.tokenPolicies.Get(r, name)
 		for _, issuer := range policy.Issuers {
-			issuers = append(issuers, mesh.TokenIssuer{Origin: originOf(kindTokenPolicy, name, issuer.Field), Issuer: issuer.Issuer, Keys: issuer.Keys})
+			issuers = append(issuers, mesh.TokenIssuer{Origin: originOf(kindTokenPolicy, name, issuer.Field), Issuer: issuer.Issuer, Keys: j.keysOf(r, policy, &issuer).Keys})
 		}
 	}
 	slices.SortStableFunc(issuers, func(a, b mesh.TokenIssuer) int { return cmp.Compare(a.Issuer, b.Issuer) })
 	return issuers
+}
+
+// keysOf returns the keys of an issuer of a policy. If they are elsewhere and cannot be read there, it
+// has no keys.
+func (j *join) keysOf(r *graph.Reader, policy *fact.TokenPolicy, issuer *fact.TokenIssuer) fact.KeySet {
+	if issuer.ConfigMapKey == "" {
+		return fact.KeySet{Keys: issuer.Keys}
+	}
+	keys, ok := j.tokenKeys.Get(r, mesh.Name{Namespace: policy.Namespace, Name: fact.TokenKeysName})
+	if !ok {
+		return noKeys("namespace %s has no ConfigMap %s, so none of the issuer's tokens is verified; create it with the issuer's keys in %q", policy.Namespace, fact.TokenKeysName, issuer.ConfigMapKey)
+	}
+	set, ok := keys.Sets[issuer.ConfigMapKey]
+	if !ok {
+		return noKeys("ConfigMap %s has no text with the key %q, so none of the issuer's tokens is verified; add the issuer's keys there", fact.TokenKeysName, issuer.ConfigMapKey)
+	}
+	found := fact.KeySet{Keys: set.Keys}
+	for _, flaw := range set.Flaws {
+		found.Flaws = append(found.Flaws, fact.Flaw{Reason: flaw.Reason, Message: fmt.Sprintf("%q of ConfigMap %s: %s", issuer.ConfigMapKey, fact.TokenKeysName, flaw.Message)})
+	}
+	return found
+}
+
+// noKeys is a set of keys that is not there.
+func noKeys(format string, args ...any) fact.KeySet {
+	return fact.KeySet{Flaws: []fact.Flaw{{Reason: ReasonNotFound, Message: fmt.Sprintf(format, args...)}}}
 }
 
 func asksForToken(p mesh.InboundPort) bool {
@@ -94,8 +121,15 @@ func (j *join) inspectTokens(r *graph.Reader, policy *fact.AccessPolicy, f *faul
 	})
 }
 
-// inspectTokenPolicy reports a policy whose issuers no AccessPolicy of the namespace asks for.
+// inspectTokenPolicy reports keys that cannot be read where they are, and a policy whose issuers no
+// AccessPolicy of the namespace asks for.
 func (j *join) inspectTokenPolicy(r *graph.Reader, policy *fact.TokenPolicy, f *fault) {
+	for i := range policy.Issuers {
+		issuer := &policy.Issuers[i]
+		for _, flaw := range j.keysOf(r, policy, issuer).Flaws {
+			f.add(flaw.Reason, issuer.Field+".jwksFrom.configMapKey", "%s", flaw.Message)
+		}
+	}
 	used := false
 	for _, a := range j.accessPoliciesIn.Get(r, policy.Namespace) {
 		access, _ := j.accessPolicies.Get(r, a.key)

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,11 @@ func TestTokens(t *testing.T) {
 		}
 		return factOf(kindTokenPolicy, name, policy, nil)
 	}
+	elsewhere := factOf(kindTokenPolicy, "shop/c", &fact.TokenPolicy{Name: parseName("shop/c"), Issuers: []fact.TokenIssuer{{Field: "spec.issuers[0]", Issuer: "i", ConfigMapKey: "a"}}}, nil)
+	keys := func(namespace, set string, of fact.KeySet) fact.Fact {
+		return factOf("ConfigMap", namespace+"/"+fact.TokenKeysName, &fact.TokenKeys{Sets: map[string]fact.KeySet{set: of}}, nil)
+	}
+	good := fact.KeySet{Keys: []mesh.TokenKey{{Algorithm: mesh.TokenRS256, Public: []byte("key")}}}
 	issuers := []fact.Fact{issuer("shop/z", "i", mesh.TokenRS256), issuer("shop/b", "j"), issuer("shop/a", "i", mesh.TokenPS256, mesh.TokenEdDSA), issuer("users/a", "i", mesh.TokenRS256)}
 	base := slices.Concat(server("shop/cart", "10.96.0.1", "10.1.0.1", port(80, 8080, mesh.HTTP)), list(
 		namespace("shop"), namespace("users"), pod("shop/cart-1", "cart", "10.1.0.1"), pod("users/web-1", "web", "10.1.0.2"), settings(func(s *mesh.Settings) { s.PermissivePolicy = true }),
@@ -39,7 +45,7 @@ func TestTokens(t *testing.T) {
 	for name, tt := range map[string]struct {
 		facts    []fact.Fact
 		features FeaturesOf
-		// issuers are "ISSUER/POLICY", requests those of the rule or the denial.
+		// issuers are "ISSUER/POLICY", and those of the policy c with the number of keys. requests are those of the rule or the denial.
 		issuers  []string
 		requests []mesh.HTTPMatch
 		problems []string
@@ -53,13 +59,25 @@ func TestTokens(t *testing.T) {
 		"a Deny, without the feature":   {append(issuers[:1:1], asks(fact.Deny, "i")), lacking(mesh.FeatureTokens), nil, []mesh.HTTPMatch{{Methods: []string{"GET"}}}, []string{"AccessPolicy shop/policy NotSupportedByProxy spec.rules[0]"}},
 		"keys that a class cannot use": {append(issuers[:3:3], asks(fact.Allow, "i")), lacking(mesh.FeatureTokensPSS, mesh.FeatureTokensEdDSA), []string{"i/a", "i/z", "j/b"}, staff,
 			[]string{"TokenPolicy shop/a NotSupportedByProxy spec.issuers[0]", "TokenPolicy shop/a NotSupportedByProxy spec.issuers[0]"}},
+		"keys of a ConfigMap":                 {list(elsewhere, asks(fact.Allow, "i"), keys("shop", "a", good)), none, []string{"i/c+1"}, staff, nil},
+		"keys of no ConfigMap":                {list(elsewhere, asks(fact.Allow, "i")), none, []string{"i/c"}, staff, []string{"TokenPolicy shop/c NotFound spec.issuers[0].jwksFrom.configMapKey"}},
+		"keys of another namespace":           {list(elsewhere, asks(fact.Deny, "i"), keys("users", "a", good)), none, []string{"i/c"}, staff, []string{"TokenPolicy shop/c NotFound spec.issuers[0].jwksFrom.configMapKey"}},
+		"keys of a ConfigMap that lacks them": {list(elsewhere, asks(fact.Allow, "i"), keys("shop", "b", good)), none, []string{"i/c"}, staff, []string{"TokenPolicy shop/c NotFound spec.issuers[0].jwksFrom.configMapKey"}},
+		"bad keys of a ConfigMap": {list(elsewhere, asks(fact.Allow, "i"), keys("shop", "a", fact.KeySet{Flaws: []fact.Flaw{{Reason: "Invalid", Message: "bad"}}})), none, []string{"i/c"}, staff,
+			[]string{"TokenPolicy shop/c Invalid spec.issuers[0].jwksFrom.configMapKey"}},
+		"keys of a ConfigMap that a class cannot use": {list(elsewhere, asks(fact.Allow, "i"), keys("shop", "a", fact.KeySet{Keys: []mesh.TokenKey{{Algorithm: mesh.TokenEdDSA, Public: []byte("key")}}})), lacking(mesh.FeatureTokensEdDSA), []string{"i/c+1"}, staff,
+			[]string{"TokenPolicy shop/c NotSupportedByProxy spec.issuers[0]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := BuildFor(slices.Concat(base, tt.facts), Options{Features: tt.features})
 			in := viewOf(t, s, "shop/cart-1").Inbound
 			var got []string
 			for _, i := range in.Issuers {
-				got = append(got, i.Issuer+"/"+i.Origin.Object.Name)
+				at := i.Issuer + "/" + i.Origin.Object.Name
+				if len(i.Keys) > 0 && i.Origin.Object.Name == "c" {
+					at = fmt.Sprintf("%s+%d", at, len(i.Keys))
+				}
+				got = append(got, at)
 			}
 			if diff := gocmp.Diff(tt.issuers, got); diff != "" {
 				t.Errorf("issuers (-want +got):\n%s", diff)

@@ -130,16 +130,22 @@ func (c *cluster) feed(ctx context.Context, to *catalog.Catalog) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.cache.Start(ctx) })
 	group.Go(func() error { return c.facts.Start(ctx) })
-	// Without what was learned, proxies would lose services for a moment.
+	// Without what was learned, proxies would lose services for a moment, and without keys
+	// refuse tokens.
 	var unread atomic.Int32
-	unread.Store(2)
+	unread.Store(3)
 	synced := func() {
 		if unread.Add(-1) == 0 {
 			to.Synced()
 		}
 	}
 	group.Go(func() error { return c.facts.Feed(ctx, c.mapper, to.Apply, synced) })
-	group.Go(func() error { return ondemand.Follow(ctx, c.client, c.options.Log, to.Apply, synced) })
+	group.Go(func() error {
+		return kube.FollowConfigMaps(ctx, c.client, c.options.Log, fact.LearnedName, source.Learned, to.Apply, synced)
+	})
+	group.Go(func() error {
+		return kube.FollowConfigMaps(ctx, c.client, c.options.Log, fact.TokenKeysName, source.TokenKeys, to.Apply, synced)
+	})
 	group.Go(func() error {
 		if c.facts.WaitForSync(ctx) == nil {
 			close(c.known)

@@ -10,10 +10,34 @@ type TokenPolicy struct {
 	Issuers []TokenIssuer `json:"issuers"`
 }
 
-// TokenIssuer is an issuer with its public keys.
+// TokenIssuer is an issuer with its public keys, or with their place.
 type TokenIssuer struct {
 	// Field is its path in the object.
 	Field  string          `json:"field"`
 	Issuer string          `json:"issuer"`
 	Keys   []mesh.TokenKey `json:"keys,omitempty"`
+	// ConfigMapKey is the name of a set of the namespace's TokenKeys, which then has the keys.
+	ConfigMapKey string `json:"configMapKey,omitempty"`
+}
+
+// TokenKeysName is the name of the ConfigMap of a namespace with its TokenKeys.
+const TokenKeysName = "outrigger-token-keys"
+
+// TokenKeys are the sets of public keys that the TokenPolicies of a namespace can refer to, by name.
+type TokenKeys struct {
+	mesh.Sealed
+	Sets map[string]KeySet `json:"sets,omitempty"`
+}
+
+// KeySet is a set of public keys.
+type KeySet struct {
+	Keys []mesh.TokenKey `json:"keys,omitempty"`
+	// Flaws are what is wrong with it. They are Problems of those that refer to it.
+	Flaws []Flaw `json:"flaws,omitempty"`
+}
+
+// Flaw is a Problem without an object.
+type Flaw struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
 }

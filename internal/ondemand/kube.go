@@ -2,9 +2,7 @@ package ondemand
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"sync"
 	"time"
@@ -12,15 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
-	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
@@ -144,44 +138,4 @@ func addTo(found *corev1.ConfigMap, more map[string]fact.Used, in *fact.Snapshot
 		}
 		found.Data[account] = text
 	}
-}
-
-// Follow applies the facts of all ConfigMaps with the name fact.LearnedName until ctx ends,
-// and calls synced when it has applied the existing ones. The client needs list and watch on
-// them.
-func Follow(ctx context.Context, client kubernetes.Interface, log *slog.Logger, apply func(...fact.Fact), synced func()) error {
-	informer := coreinformers.NewFilteredConfigMapInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, func(options *metav1.ListOptions) {
-		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, fact.LearnedName).String()
-	})
-	put := func(obj any) {
-		if configMap, ok := obj.(*corev1.ConfigMap); ok {
-			if learned, ok := source.Learned(configMap); ok {
-				apply(learned)
-			}
-		}
-	}
-	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: put, UpdateFunc: func(_, obj any) { put(obj) },
-		DeleteFunc: func(obj any) {
-			if unknown, missed := obj.(cache.DeletedFinalStateUnknown); missed {
-				obj = unknown.Obj
-			}
-			if configMap, ok := obj.(*corev1.ConfigMap); ok {
-				if learned, ok := source.Learned(configMap); ok {
-					apply(source.Gone(learned.Object))
-				}
-			}
-		},
-	})
-	err = errors.Join(err, informer.SetWatchErrorHandlerWithContext(store.WatchErrors(log.With("configMap", fact.LearnedName))))
-	if err != nil {
-		return fmt.Errorf("watching the ConfigMaps %s: %w", fact.LearnedName, err)
-	}
-	go func() {
-		if cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
-			synced()
-		}
-	}()
-	informer.RunWithContext(ctx)
-	return nil
 }

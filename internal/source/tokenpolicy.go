@@ -8,9 +8,12 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"slices"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	outrigger "github.com/outrigger-mesh/outrigger/apis/outrigger/v1alpha1"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
@@ -19,6 +22,7 @@ import (
 
 // Limits of keys, so that verifying a token costs a proxy little.
 const (
+	maxKeySet                  = 64 << 10
 	maxKeys                    = 16
 	minModulusBits, maxModulus = 2048, 8192
 )
@@ -34,9 +38,41 @@ func tokenPolicy(obj *outrigger.TokenPolicy, n *notes) mesh.Digester {
 			n.add(ReasonMissing, path+".issuer", "an issuer needs the claim \"iss\" of its tokens here, so none of them is verified")
 			continue
 		}
-		policy.Issuers = append(policy.Issuers, fact.TokenIssuer{Field: path, Issuer: declared.Issuer, Keys: n.keySet(path+".jwks", declared.JWKS)})
+		issuer := fact.TokenIssuer{Field: path, Issuer: declared.Issuer}
+		switch from := declared.JWKSFrom; {
+		case from == nil:
+			set := readKeySet(declared.JWKS)
+			issuer.Keys = set.Keys
+			for _, flaw := range set.Flaws {
+				n.add(flaw.Reason, path+".jwks", "%s", flaw.Message)
+			}
+		case declared.JWKS != "":
+			n.add(ReasonConflict, path+".jwksFrom", "there are keys in jwks too, so none of the issuer's tokens is verified; set one of the two")
+		case from.ConfigMapKey == "":
+			n.add(ReasonMissing, path+".jwksFrom.configMapKey", "this names no place of the issuer's keys that this version knows, so none of its tokens is verified; set configMapKey")
+		default:
+			issuer.ConfigMapKey = from.ConfigMapKey
+		}
+		policy.Issuers = append(policy.Issuers, issuer)
 	}
 	return mesh.Seal(policy)
+}
+
+// TokenKeys returns the fact of a ConfigMap with the name fact.TokenKeysName, and false for all others.
+// Each of its values is a JSON Web Key Set. Its fact has no Problems: those of a set belong to the
+// TokenPolicies that refer to it.
+func TokenKeys(configMap *corev1.ConfigMap) (fact.Fact, bool) {
+	if configMap.Name != fact.TokenKeysName {
+		return fact.Fact{}, false
+	}
+	content := &fact.TokenKeys{Sets: map[string]fact.KeySet{}}
+	for name, text := range configMap.Data {
+		content.Sets[name] = readKeySet(text)
+	}
+	return fact.Fact{
+		Object:  mesh.ObjectRef{APIVersion: "v1", Kind: "ConfigMap", Namespace: configMap.Namespace, Name: configMap.Name},
+		Content: mesh.Seal(content),
+	}, true
 }
 
 // jwk is a JSON Web Key. Its secret parts are only looked for.
@@ -55,25 +91,32 @@ type jwk struct {
 	Secret    json.RawMessage `json:"k"`
 }
 
-// keySet reads a JSON Web Key Set.
-func (n *notes) keySet(path, text string) []mesh.TokenKey {
+// readKeySet reads a JSON Web Key Set.
+func readKeySet(text string) fact.KeySet {
+	var read fact.KeySet
+	add := func(reason, format string, args ...any) {
+		read.Flaws = append(read.Flaws, fact.Flaw{Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
+	if len(text) > maxKeySet {
+		add(ReasonNotSupported, "this is longer than %d KiB, so no token of the issuer is verified; remove the keys that it no longer signs with", maxKeySet>>10)
+		return read
+	}
 	if err := json.Unmarshal([]byte(text), &set); err != nil {
 		// The error could quote a part of a key.
-		n.add(ReasonInvalid, path, "this is no JSON Web Key Set, a JSON object with the list \"keys\", so no token of the issuer is verified; take it from the issuer's jwks_uri")
-		return nil
+		add(ReasonInvalid, "this is no JSON Web Key Set, a JSON object with the list \"keys\", so no token of the issuer is verified; take it from the issuer's jwks_uri")
+		return read
 	}
-	var keys []mesh.TokenKey
 	for i, raw := range set.Keys {
 		var key jwk
 		if json.Unmarshal(raw, &key) != nil {
-			n.add(ReasonInvalid, path, "key %d is no JSON Web Key, so no token is verified with it", i)
+			add(ReasonInvalid, "key %d is no JSON Web Key, so no token is verified with it", i)
 			continue
 		}
 		if key.Private != nil || key.Secret != nil {
-			n.add(ReasonInvalid, path, "key %d is a private or secret one, with which whoever reads this object can sign tokens, so no token is verified with it; replace it at the issuer, and put only the public key here", i)
+			add(ReasonInvalid, "key %d is a private or secret one, with which whoever reads this object can sign tokens, so no token is verified with it; replace it at the issuer, and put only the public key here", i)
 			continue
 		}
 		if key.Use != "" && key.Use != "sig" || key.Uses != nil && !slices.Contains(key.Uses, "verify") || key.Type != "RSA" && key.Type != "EC" && key.Type != "OKP" {
@@ -81,17 +124,19 @@ func (n *notes) keySet(path, text string) []mesh.TokenKey {
 		}
 		algorithm, public, problem := key.public()
 		if problem != "" {
-			n.add(ReasonInvalid, path, "key %d %s, so no token is verified with it", i, problem)
+			add(ReasonInvalid, "key %d %s, so no token is verified with it", i, problem)
 			continue
 		}
-		if len(keys) == maxKeys {
-			n.add(ReasonNotSupported, path, "there are more than %d keys; the others are not used, remove those that the issuer no longer signs with", maxKeys)
+		if len(read.Keys) == maxKeys {
+			add(ReasonNotSupported, "there are more than %d keys; the others are not used, remove those that the issuer no longer signs with", maxKeys)
 			break
 		}
-		keys = append(keys, mesh.TokenKey{ID: key.ID, Algorithm: algorithm, Public: public})
+		read.Keys = append(read.Keys, mesh.TokenKey{ID: key.ID, Algorithm: algorithm, Public: public})
 	}
-	n.needed(path, len(keys), "key that tokens can be verified with, so none of the issuer's tokens is")
-	return keys
+	if len(read.Keys) == 0 {
+		add(ReasonMissing, "this has no key that tokens can be verified with, so none of the issuer's tokens is")
+	}
+	return read
 }
 
 // public returns the algorithm that the key is for and the key in DER, or what is wrong with it.

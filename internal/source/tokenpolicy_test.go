@@ -1,6 +1,16 @@
 package source_test
 
-import "testing"
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+)
 
 const tokenKind = "apiVersion: outrigger.dev/v1alpha1\nkind: TokenPolicy"
 
@@ -39,8 +49,53 @@ func TestTokenPolicy(t *testing.T) {
 		{"a short key", one(`{"kty": "RSA", "n": "AQAB", "e": "AQAB"}`), read(""), refused},
 		{"an RSA key without a number", one(`{"kty": "RSA", "e": "AQAB"}`), read(""), refused},
 		{"a short point", one(`{"kty": "OKP", "crv": "Ed25519", "x": "AAAA"}`), read(""), refused},
+		{"keys of a ConfigMap", `{issuers: [{issuer: "https://a", jwksFrom: {configMapKey: a.json}}]}`, `{"issuers":[{"field":"spec.issuers[0]","issuer":"https://a","configMapKey":"a.json"}]}`, nil},
+		{"keys of a ConfigMap beside others", `{issuers: [{issuer: "https://a", jwks: '{"keys": [{` + ed + `}]}', jwksFrom: {configMapKey: a.json}}]}`, read(""), []string{"Conflict spec.issuers[0].jwksFrom"}},
+		{"keys of a place of a later version", `{issuers: [{issuer: "https://a", jwksFrom: {}}]}`, read(""), []string{"Missing spec.issuers[0].jwksFrom.configMapKey"}},
+		{"too long", `{issuers: [{issuer: "https://a", jwks: '{"keys": [{` + ed + `}]}` + strings.Repeat(" ", 64<<10) + `'}]}`, read(""), []string{"NotSupported spec.issuers[0].jwks"}},
 		{"a key for agreement", one(`{"kty": "OKP", "crv": "X25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}`), read(""), refused},
 	})
+}
+
+// TestTokenKeys reads a ConfigMap with sets of keys, of which some are bad. A bad one has no keys, and
+// says so without a part of its text, which could be a secret.
+func TestTokenKeys(t *testing.T) {
+	const ed = `{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}`
+	whole := `{"keys": [` + ed + `]}`
+	data := map[string]string{
+		"good": whole, "cut": whole[:len(whole)-5], "long": strings.Repeat(" ", 1<<20) + whole, "empty": "", "list": "[" + ed + "]", "null": "null",
+		"deep": `{"keys": ` + strings.Repeat("[", 20000) + `}`, "secret": `{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}`,
+		"private": `{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", "d": "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A"}, ` + ed + `]}`,
+		"many":    `{"keys": [` + strings.Repeat(ed+",", 4000/len(ed)*16) + ed + `]}`,
+	}
+	f, ok := source.TokenKeys(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "outrigger-token-keys"}, Data: data})
+	keys, _ := f.Content.(*fact.TokenKeys)
+	if !ok || keys == nil || f.Object.String() != "ConfigMap shop/outrigger-token-keys" || len(f.Problems) > 0 {
+		t.Fatalf("the fact is %+v", f)
+	}
+	for name, want := range map[string]struct {
+		keys    int
+		reasons string
+	}{
+		"good": {1, ""}, "cut": {0, "Invalid"}, "long": {0, "NotSupported"}, "empty": {0, "Invalid"}, "list": {0, "Invalid"}, "null": {0, "Missing"},
+		"deep": {0, "Invalid"}, "secret": {0, "Invalid Missing"}, "private": {1, "Invalid"}, "many": {16, "NotSupported"},
+	} {
+		set := keys.Sets[name]
+		var reasons []string
+		for _, flaw := range set.Flaws {
+			reasons = append(reasons, flaw.Reason)
+		}
+		if len(set.Keys) != want.keys || strings.Join(reasons, " ") != want.reasons {
+			t.Errorf("%s: %d keys and %v, want %d and %s", name, len(set.Keys), set.Flaws, want.keys, want.reasons)
+		}
+	}
+	text, err := json.Marshal(keys)
+	if err != nil || strings.Contains(string(text), "c2VjcmV0") || strings.Contains(string(text), "nWGxne") {
+		t.Errorf("the fact contains a secret: %s, %v", text, err)
+	}
+	if _, ok := source.TokenKeys(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "other"}, Data: data}); ok {
+		t.Error("a ConfigMap of another name has a fact")
+	}
 }
 
 // TestAccessToken reads conditions on tokens. Lists follow the rule of all lists, and what cannot be

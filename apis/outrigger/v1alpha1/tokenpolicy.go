@@ -45,7 +45,9 @@ type TokenPolicySpec struct {
 	Issuers []TokenIssuer `json:"issuers"`
 }
 
-// TokenIssuer issues JSON Web Tokens.
+// TokenIssuer issues JSON Web Tokens. Its keys are in exactly one of jwks and jwksFrom.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.jwks) != has(self.jwksFrom)",message="set either jwks or jwksFrom"
 type TokenIssuer struct {
 	// Issuer is the claim "iss" of the tokens, such as https://login.example.com.
 	// +kubebuilder:validation:MinLength=1
@@ -57,7 +59,23 @@ type TokenIssuer struct {
 	// key or a secret one is refused.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=65536
-	JWKS string `json:"jwks"`
+	// +optional
+	JWKS string `json:"jwks,omitempty"`
+	// JWKSFrom says where such a set of keys is. Changes of it are followed. As long as there is none, or
+	// it cannot be read, none of the issuer's tokens is verified.
+	// +optional
+	JWKSFrom *TokenKeysSource `json:"jwksFrom,omitempty"`
+}
+
+// TokenKeysSource is the place of an issuer's public keys.
+type TokenKeysSource struct {
+	// ConfigMapKey is a key of the ConfigMap with the name outrigger-token-keys in the policy's namespace.
+	// The controller may read no ConfigMap of another name there. Its value is a set of keys as in jwks, of
+	// at most 64 KiB.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z0-9]+$`
+	ConfigMapKey string `json:"configMapKey"`
 }
 
 // AccessToken is a condition on the user's token: a JSON Web Token in the header "Authorization", after

@@ -145,7 +145,11 @@ func factsOf(objects []object, opts Options) ([]fact.Fact, []mesh.Problem) {
 	all := c.all()
 	facts := make([]fact.Fact, 0, len(all))
 	for _, obj := range all {
-		if f, ok := mapper.Fact(obj); ok {
+		f, ok := mapper.Fact(obj)
+		if configMap, is := obj.(*corev1.ConfigMap); is {
+			f, ok = source.TokenKeys(configMap)
+		}
+		if ok {
 			facts = append(facts, f)
 		}
 	}

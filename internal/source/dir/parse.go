@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/manifest"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -100,6 +101,8 @@ func (p *parser) value(raw json.RawMessage, where string, listed schema.GroupVer
 		return
 	}
 	switch {
+	case h.gvk.GroupKind() == schema.GroupKind{Kind: "ConfigMap"} && h.name != fact.TokenKeysName:
+		p.file.unread = append(p.file.unread, h.gvk.GroupKind())
 	case p.reads(h.gvk.Group, h.gvk.Kind):
 		p.object(fields, h, where)
 	case p.ours(h.gvk.Group):

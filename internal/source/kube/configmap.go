@@ -1,0 +1,54 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+)
+
+// FollowConfigMaps calls apply with the facts of the ConfigMaps with a name in all namespaces until
+// ctx ends, and synced once, when it has applied the existing ones. The function read makes the fact
+// of a ConfigMap, or returns false. Apply must not block. The client needs list and watch on
+// ConfigMaps of this name. While the API server cannot be read, the last facts stay. An error
+// means that nothing was followed.
+func FollowConfigMaps(ctx context.Context, client kubernetes.Interface, log *slog.Logger, name string,
+	read func(*corev1.ConfigMap) (fact.Fact, bool), apply func(...fact.Fact), synced func(),
+) error {
+	informer := coreinformers.NewFilteredConfigMapInformer(client, metav1.NamespaceAll, 0, toolscache.Indexers{}, func(options *metav1.ListOptions) {
+		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	})
+	handler, err := informer.AddEventHandler(events(
+		func(configMap *corev1.ConfigMap) {
+			if f, ok := read(configMap); ok {
+				apply(f)
+			}
+		},
+		func(configMap *corev1.ConfigMap) {
+			if f, ok := read(configMap); ok {
+				apply(source.Gone(f.Object))
+			}
+		},
+	))
+	err = errors.Join(err, informer.SetWatchErrorHandlerWithContext(watchErrors(log.With("configMap", name))))
+	if err != nil {
+		return fmt.Errorf("watching the ConfigMaps %s: %w", name, err)
+	}
+	go func() {
+		if toolscache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
+			synced()
+		}
+	}()
+	informer.RunWithContext(ctx)
+	return nil
+}
