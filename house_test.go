@@ -149,6 +149,8 @@ var rules = []rule{
 		"it answers kubelets in the API server; internal/identity decides what is signed"},
 	{"internal/ondemand", "apis/metadata internal/catalog internal/fact internal/identity/store internal/source mesh k8s.io/client-go/... " + kubernetes,
 		"it writes what is learned where the source reads it, and changes no View itself"},
+	{"internal/jwks", "internal/fact internal/source mesh",
+		"what is fetched becomes facts, and nothing is fetched but what facts ask for and the MeshConfig allows"},
 	{"internal/registry", "internal/metric mesh sidecar/driver github.com/prometheus/client_golang/prometheus/...",
 		"it records which proxies are connected, and not their configuration"},
 	{"internal/accesslog", "mesh sidecar/telemetry",

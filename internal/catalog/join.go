@@ -63,6 +63,8 @@ type join struct {
 	// learned and tokenKeys are of ConfigMaps with different names.
 	learned   *graph.Input[mesh.Name, *fact.Learned]
 	tokenKeys *graph.Input[mesh.Name, *fact.TokenKeys]
+	// fetchedKeys are by fact.KeyAddress.
+	fetchedKeys *graph.Input[mesh.Name, *fact.TokenKeys]
 	// faults has the Problems that objects have by themselves. Objects of a kind with an
 	// inspector always have an entry.
 	faults *graph.Input[objectKey, *fact.Problems]
@@ -203,6 +205,7 @@ func newJoin(options Options) *join {
 	j.upstreams = input(j, kindUpstreamTrafficSetting, j.inspectUpstream)
 	j.learned = input[*fact.Learned](j, "ConfigMap")
 	j.tokenKeys = input[*fact.TokenKeys](j, "ConfigMap")
+	j.fetchedKeys = input[*fact.TokenKeys](j, fact.KeyAddress{}.Object().FullKind())
 	j.inspectors[kindNamespace] = func(r *graph.Reader, name mesh.Name, f *fault) {
 		if ns, ok := j.namespaces.Get(r, name); ok && ns.Member {
 			j.inspectNamespace(r, ns, f)

@@ -36,6 +36,8 @@ func TestInputs(t *testing.T) {
 	if j.tokenKeys.Current(mesh.Name{Namespace: "shop", Name: fact.TokenKeysName}) == nil {
 		t.Errorf("newJoin has no input for %s", keys.Object)
 	}
+	// Nor are keys that were fetched.
+	delete(inputs, fact.KeyAddress{}.Object().FullKind())
 	for name := range inputs {
 		t.Errorf("newJoin has an input for kind %s, which internal/source does not have", name)
 	}

@@ -48,7 +48,14 @@ func (j *join) issuersFor(r *graph.Reader, key inboundKey, ports []mesh.InboundP
 // keysOf returns the keys of an issuer of a policy. If they are elsewhere and cannot be read there, it
 // has no keys.
 func (j *join) keysOf(r *graph.Reader, policy *fact.TokenPolicy, issuer *fact.TokenIssuer) fact.KeySet {
-	if issuer.ConfigMapKey == "" {
+	switch {
+	case issuer.Fetched != fact.KeyAddress{}:
+		fetched, ok := j.fetchedKeys.Get(r, keyOf(issuer.Fetched.Object()).Name)
+		if !ok {
+			return noKeys("the keys have not been fetched from %q yet, so none of the issuer's tokens is verified; the controller fetches them if spec.traffic.tokenKeys of the MeshConfig allows the host", issuer.Fetched.URL)
+		}
+		return fetched.Sets[""]
+	case issuer.ConfigMapKey == "":
 		return fact.KeySet{Keys: issuer.Keys}
 	}
 	keys, ok := j.tokenKeys.Get(r, mesh.Name{Namespace: policy.Namespace, Name: fact.TokenKeysName})
@@ -64,6 +71,17 @@ func (j *join) keysOf(r *graph.Reader, policy *fact.TokenPolicy, issuer *fact.To
 		found.Flaws = append(found.Flaws, fact.Flaw{Reason: flaw.Reason, Message: fmt.Sprintf("%q of ConfigMap %s: %s", issuer.ConfigMapKey, fact.TokenKeysName, flaw.Message)})
 	}
 	return found
+}
+
+// placeOf names the field of a policy that says where the issuer's keys are.
+func placeOf(issuer *fact.TokenIssuer) string {
+	switch {
+	case issuer.Fetched.Issuer != "":
+		return "discovery"
+	case issuer.Fetched.URL != "":
+		return "url"
+	}
+	return "configMapKey"
 }
 
 // noKeys is a set of keys that is not there.
@@ -127,7 +145,7 @@ func (j *join) inspectTokenPolicy(r *graph.Reader, policy *fact.TokenPolicy, f *
 	for i := range policy.Issuers {
 		issuer := &policy.Issuers[i]
 		for _, flaw := range j.keysOf(r, policy, issuer).Flaws {
-			f.add(flaw.Reason, issuer.Field+".jwksFrom.configMapKey", "%s", flaw.Message)
+			f.add(flaw.Reason, issuer.Field+".jwksFrom."+placeOf(issuer), "%s", flaw.Message)
 		}
 	}
 	used := false

@@ -31,6 +31,12 @@ func TestTokens(t *testing.T) {
 	keys := func(namespace, set string, of fact.KeySet) fact.Fact {
 		return factOf("ConfigMap", namespace+"/"+fact.TokenKeysName, &fact.TokenKeys{Sets: map[string]fact.KeySet{set: of}}, nil)
 	}
+	fetchedBy := func(issuer string) fact.Fact {
+		return factOf(kindTokenPolicy, "shop/c", &fact.TokenPolicy{Name: parseName("shop/c"), Issuers: []fact.TokenIssuer{{Field: "spec.issuers[0]", Issuer: "i", Fetched: fact.KeyAddress{URL: "https://i", Issuer: issuer}}}}, nil)
+	}
+	fetched := func(issuer string, of fact.KeySet) fact.Fact {
+		return fact.Fact{Object: fact.KeyAddress{URL: "https://i", Issuer: issuer}.Object(), Content: mesh.Seal(&fact.TokenKeys{Sets: map[string]fact.KeySet{"": of}})}
+	}
 	good := fact.KeySet{Keys: []mesh.TokenKey{{Algorithm: mesh.TokenRS256, Public: []byte("key")}}}
 	issuers := []fact.Fact{issuer("shop/z", "i", mesh.TokenRS256), issuer("shop/b", "j"), issuer("shop/a", "i", mesh.TokenPS256, mesh.TokenEdDSA), issuer("users/a", "i", mesh.TokenRS256)}
 	base := slices.Concat(server("shop/cart", "10.96.0.1", "10.1.0.1", port(80, 8080, mesh.HTTP)), list(
@@ -63,6 +69,9 @@ func TestTokens(t *testing.T) {
 		"keys of no ConfigMap":                {list(elsewhere, asks(fact.Allow, "i")), none, []string{"i/c"}, staff, []string{"TokenPolicy shop/c NotFound spec.issuers[0].jwksFrom.configMapKey"}},
 		"keys of another namespace":           {list(elsewhere, asks(fact.Deny, "i"), keys("users", "a", good)), none, []string{"i/c"}, staff, []string{"TokenPolicy shop/c NotFound spec.issuers[0].jwksFrom.configMapKey"}},
 		"keys of a ConfigMap that lacks them": {list(elsewhere, asks(fact.Allow, "i"), keys("shop", "b", good)), none, []string{"i/c"}, staff, []string{"TokenPolicy shop/c NotFound spec.issuers[0].jwksFrom.configMapKey"}},
+		"keys that were fetched":              {list(fetchedBy("i"), asks(fact.Allow, "i"), fetched("", good)), none, []string{"i/c"}, staff, []string{"TokenPolicy shop/c NotFound spec.issuers[0].jwksFrom.discovery"}},
+		"keys that were discovered":           {list(fetchedBy("i"), asks(fact.Allow, "i"), fetched("i", good)), none, []string{"i/c+1"}, staff, nil},
+		"keys that were fetched before":       {list(fetchedBy(""), asks(fact.Allow, "i"), fetched("", fact.KeySet{Keys: good.Keys, Flaws: []fact.Flaw{{Reason: "NotFetched", Message: "later"}}})), none, []string{"i/c+1"}, staff, []string{"TokenPolicy shop/c NotFetched spec.issuers[0].jwksFrom.url"}},
 		"bad keys of a ConfigMap": {list(elsewhere, asks(fact.Allow, "i"), keys("shop", "a", fact.KeySet{Flaws: []fact.Flaw{{Reason: "Invalid", Message: "bad"}}})), none, []string{"i/c"}, staff,
 			[]string{"TokenPolicy shop/c Invalid spec.issuers[0].jwksFrom.configMapKey"}},
 		"keys of a ConfigMap that a class cannot use": {list(elsewhere, asks(fact.Allow, "i"), keys("shop", "a", fact.KeySet{Keys: []mesh.TokenKey{{Algorithm: mesh.TokenEdDSA, Public: []byte("key")}}})), lacking(mesh.FeatureTokensEdDSA), []string{"i/c+1"}, staff,

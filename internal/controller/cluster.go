@@ -139,7 +139,16 @@ func (c *cluster) feed(ctx context.Context, to *catalog.Catalog) error {
 			to.Synced()
 		}
 	}
-	group.Go(func() error { return c.facts.Feed(ctx, c.mapper, to.Apply, synced) })
+	keys, apply := newKeys(to, c.live, c.options.Log)
+	group.Go(func() error { return always(keys.Run)(ctx) })
+	read := make(chan struct{})
+	group.Go(func() error {
+		if settle(ctx, keys, read) {
+			synced()
+		}
+		return nil
+	})
+	group.Go(func() error { return c.facts.Feed(ctx, c.mapper, apply, func() { close(read) }) })
 	group.Go(func() error {
 		return kube.FollowConfigMaps(ctx, c.client, c.options.Log, fact.LearnedName, source.Learned, to.Apply, synced)
 	})

@@ -76,8 +76,16 @@ func (f *folder) read() <-chan struct{} { return f.known }
 func (f *folder) feed(ctx context.Context, to *catalog.Catalog) error {
 	f.cat.Store(to)
 	known := sync.OnceFunc(func() { close(f.known) })
+	keys, applied := newKeys(to, f.live, f.options.Log)
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	running.Go(func() { keys.Run(ctx) })
+	first := sync.OnceFunc(func() { keys.Settle(ctx) })
 	apply := func(facts ...fact.Fact) {
-		to.Apply(facts...)
+		applied(facts...)
+		first()
 		to.Synced()
 		known()
 	}

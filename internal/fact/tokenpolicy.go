@@ -18,12 +18,27 @@ type TokenIssuer struct {
 	Keys   []mesh.TokenKey `json:"keys,omitempty"`
 	// ConfigMapKey is the name of a set of the namespace's TokenKeys, which then has the keys.
 	ConfigMapKey string `json:"configMapKey,omitempty"`
+	// Fetched is where the keys are fetched from, if that is set.
+	Fetched KeyAddress `json:"fetched,omitzero"`
+}
+
+// KeyAddress is where public keys are fetched from by https.
+type KeyAddress struct {
+	URL string `json:"url,omitempty"`
+	// Issuer is set if the URL is that of its OpenID configuration, which has the URL of the keys.
+	Issuer string `json:"issuer,omitempty"`
+}
+
+// Object identifies the TokenKeys that were fetched. There is no such object in the cluster.
+func (a KeyAddress) Object() mesh.ObjectRef {
+	return mesh.ObjectRef{Kind: "TokenKeys", Namespace: a.Issuer, Name: a.URL}
 }
 
 // TokenKeysName is the name of the ConfigMap of a namespace with its TokenKeys.
 const TokenKeysName = "outrigger-token-keys"
 
-// TokenKeys are the sets of public keys that the TokenPolicies of a namespace can refer to, by name.
+// TokenKeys are the sets of public keys that the TokenPolicies of a namespace can refer to, by name. Fetched
+// ones are one set without a name.
 type TokenKeys struct {
 	mesh.Sealed
 	Sets map[string]KeySet `json:"sets,omitempty"`

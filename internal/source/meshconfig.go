@@ -57,6 +57,7 @@ type Config struct {
 	trustDomain string
 	settings    *mesh.Settings
 	problems    []mesh.Problem
+	keyHosts    *KeyHosts
 
 	certificateLife time.Duration
 }
@@ -98,6 +99,7 @@ func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) *Config {
 	c.getters = func() *Config { return c }
 	c.classes = r.classes(c.class)
 	c.settings = mesh.Seal(r.settings(c, obj.Namespace))
+	c.keyHosts = r.keyHosts()
 	r.checkTraffic()
 	r.checkResources()
 	r.checkDurations()
@@ -184,6 +186,9 @@ func (g getters) GetTrustDomain() string { return g().trustDomain }
 // Settings returns the MeshConfig's part of the mesh model, sealed. Invalid values are
 // replaced by values that allow no more.
 func (c *Config) Settings() *mesh.Settings { return c.settings }
+
+// KeyHosts returns the hosts that the keys of tokens may be fetched from.
+func (c *Config) KeyHosts() *KeyHosts { return c.keyHosts }
 
 // Problems returns the Problems of the MeshConfig, sorted by field.
 func (c *Config) Problems() []mesh.Problem { return slices.Clone(c.problems) }

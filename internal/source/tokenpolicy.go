@@ -20,9 +20,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
+// MaxKeySet limits the text of a set of keys, in bytes.
+const MaxKeySet = 64 << 10
+
 // Limits of keys, so that verifying a token costs a proxy little.
 const (
-	maxKeySet                  = 64 << 10
 	maxKeys                    = 16
 	minModulusBits, maxModulus = 2048, 8192
 )
@@ -41,17 +43,31 @@ func tokenPolicy(obj *outrigger.TokenPolicy, n *notes) mesh.Digester {
 		issuer := fact.TokenIssuer{Field: path, Issuer: declared.Issuer}
 		switch from := declared.JWKSFrom; {
 		case from == nil:
-			set := readKeySet(declared.JWKS)
+			set, _ := ReadKeySet(declared.JWKS)
 			issuer.Keys = set.Keys
 			for _, flaw := range set.Flaws {
 				n.add(flaw.Reason, path+".jwks", "%s", flaw.Message)
 			}
 		case declared.JWKS != "":
 			n.add(ReasonConflict, path+".jwksFrom", "there are keys in jwks too, so none of the issuer's tokens is verified; set one of the two")
-		case from.ConfigMapKey == "":
-			n.add(ReasonMissing, path+".jwksFrom.configMapKey", "this names no place of the issuer's keys that this version knows, so none of its tokens is verified; set configMapKey")
-		default:
+		case from.ConfigMapKey == "" && from.URL == "" && from.Discovery == nil:
+			n.add(ReasonMissing, path+".jwksFrom", "this names no place of the issuer's keys that this version knows, so none of its tokens is verified; set configMapKey, url or discovery")
+		case from.ConfigMapKey != "" && (from.URL != "" || from.Discovery != nil) || from.URL != "" && from.Discovery != nil:
+			n.add(ReasonConflict, path+".jwksFrom", "this names several places of the issuer's keys, so none of its tokens is verified; set one of configMapKey, url and discovery")
+		case from.ConfigMapKey != "":
 			issuer.ConfigMapKey = from.ConfigMapKey
+		case from.URL != "":
+			if _, err := HTTPSAddress(from.URL); err != nil {
+				n.add(ReasonInvalid, path+".jwksFrom.url", "%v, so none of the issuer's tokens is verified; write one such as https://login.example.com/keys", err)
+				break
+			}
+			issuer.Fetched = fact.KeyAddress{URL: from.URL}
+		default:
+			if u, err := HTTPSAddress(declared.Issuer); err != nil || u.RawQuery != "" {
+				n.add(ReasonInvalid, path+".jwksFrom.discovery", "the issuer %q is no URL with https and without a query, so its keys cannot be discovered and none of its tokens is verified; set url", declared.Issuer)
+				break
+			}
+			issuer.Fetched = fact.KeyAddress{URL: strings.TrimSuffix(declared.Issuer, "/") + "/.well-known/openid-configuration", Issuer: declared.Issuer}
 		}
 		policy.Issuers = append(policy.Issuers, issuer)
 	}
@@ -67,7 +83,7 @@ func TokenKeys(configMap *corev1.ConfigMap) (fact.Fact, bool) {
 	}
 	content := &fact.TokenKeys{Sets: map[string]fact.KeySet{}}
 	for name, text := range configMap.Data {
-		content.Sets[name] = readKeySet(text)
+		content.Sets[name], _ = ReadKeySet(text)
 	}
 	return fact.Fact{
 		Object:  mesh.ObjectRef{APIVersion: "v1", Kind: "ConfigMap", Namespace: configMap.Namespace, Name: configMap.Name},
@@ -91,8 +107,10 @@ type jwk struct {
 	Secret    json.RawMessage `json:"k"`
 }
 
-// readKeySet reads a JSON Web Key Set.
-func readKeySet(text string) fact.KeySet {
+// ReadKeySet reads a JSON Web Key Set. Its flaws never quote a part of it, which could be a secret. It
+// returns false if the text is no such set, such as one that was cut off, and true for one
+// without a key.
+func ReadKeySet(text string) (fact.KeySet, bool) {
 	var read fact.KeySet
 	add := func(reason, format string, args ...any) {
 		read.Flaws = append(read.Flaws, fact.Flaw{Reason: reason, Message: fmt.Sprintf(format, args...)})
@@ -100,14 +118,14 @@ func readKeySet(text string) fact.KeySet {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if len(text) > maxKeySet {
-		add(ReasonNotSupported, "this is longer than %d KiB, so no token of the issuer is verified; remove the keys that it no longer signs with", maxKeySet>>10)
-		return read
+	if len(text) > MaxKeySet {
+		add(ReasonNotSupported, "this is longer than %d KiB, so no token of the issuer is verified; remove the keys that it no longer signs with", MaxKeySet>>10)
+		return read, false
 	}
 	if err := json.Unmarshal([]byte(text), &set); err != nil {
 		// The error could quote a part of a key.
 		add(ReasonInvalid, "this is no JSON Web Key Set, a JSON object with the list \"keys\", so no token of the issuer is verified; take it from the issuer's jwks_uri")
-		return read
+		return read, false
 	}
 	for i, raw := range set.Keys {
 		var key jwk
@@ -136,7 +154,7 @@ func readKeySet(text string) fact.KeySet {
 	if len(read.Keys) == 0 {
 		add(ReasonMissing, "this has no key that tokens can be verified with, so none of the issuer's tokens is")
 	}
-	return read
+	return read, set.Keys != nil
 }
 
 // public returns the algorithm that the key is for and the key in DER, or what is wrong with it.

@@ -31,6 +31,14 @@ func TestTokenPolicy(t *testing.T) {
 		return `{"issuers":[{"field":"spec.issuers[0]","issuer":"https://a"` + keys + `}]}`
 	}
 	refused := []string{"Invalid spec.issuers[0].jwks", "Missing spec.issuers[0].jwks"}
+	for _, bad := range []string{
+		"http://a", "file:///a", "https:a", "https://", "https://a:b@c/", "https://a/#b", "//a", "https://a:0/", "https://a:65536/", "https://a:/", "https://a_b c/", "https://[fe80::1%25eth0]/", "https://a%2f/", "https://a./", "HTTPS://a b",
+	} {
+		check(t, tokenKind, []row{
+			{"keys of " + bad, `{issuers: [{issuer: "https://a", jwksFrom: {url: "` + bad + `"}}]}`, read(""), []string{"Invalid spec.issuers[0].jwksFrom.url"}},
+			{"keys of issuer " + bad, `{issuers: [{issuer: "` + bad + `", jwksFrom: {discovery: {}}}]}`, strings.Replace(read(""), "https://a", bad, 1), []string{"Invalid spec.issuers[0].jwksFrom.discovery"}},
+		})
+	}
 	check(t, tokenKind, []row{
 		{"keys", one(`{` + ed + `, "kid": "1", "use": "sig"}, {` + ec + `, "alg": "ES256"}`), read(`{"id":"1",` + edKey + `},{` + ecKey + `}`), nil},
 		{"a key for encryption and one of another kind are left out", one(`{` + ed + `}, {` + ec + `, "use": "enc"}, {"kty": "X"}, {` + ec + `, "key_ops": ["sign"]}`), read(`{` + edKey + `}`), nil},
@@ -51,7 +59,12 @@ func TestTokenPolicy(t *testing.T) {
 		{"a short point", one(`{"kty": "OKP", "crv": "Ed25519", "x": "AAAA"}`), read(""), refused},
 		{"keys of a ConfigMap", `{issuers: [{issuer: "https://a", jwksFrom: {configMapKey: a.json}}]}`, `{"issuers":[{"field":"spec.issuers[0]","issuer":"https://a","configMapKey":"a.json"}]}`, nil},
 		{"keys of a ConfigMap beside others", `{issuers: [{issuer: "https://a", jwks: '{"keys": [{` + ed + `}]}', jwksFrom: {configMapKey: a.json}}]}`, read(""), []string{"Conflict spec.issuers[0].jwksFrom"}},
-		{"keys of a place of a later version", `{issuers: [{issuer: "https://a", jwksFrom: {}}]}`, read(""), []string{"Missing spec.issuers[0].jwksFrom.configMapKey"}},
+		{"keys of a place of a later version", `{issuers: [{issuer: "https://a", jwksFrom: {}}]}`, read(""), []string{"Missing spec.issuers[0].jwksFrom"}},
+		{"keys of an address", `{issuers: [{issuer: "https://a", jwksFrom: {url: "https://b.example.com:8443/keys?x=y"}}]}`, `{"issuers":[{"field":"spec.issuers[0]","issuer":"https://a","fetched":{"url":"https://b.example.com:8443/keys?x=y"}}]}`, nil},
+		{"keys that are discovered", `{issuers: [{issuer: "https://a/b/", jwksFrom: {discovery: {}}}]}`,
+			`{"issuers":[{"field":"spec.issuers[0]","issuer":"https://a/b/","fetched":{"url":"https://a/b/.well-known/openid-configuration","issuer":"https://a/b/"}}]}`, nil},
+		{"keys of two places", `{issuers: [{issuer: "https://a", jwksFrom: {url: "https://a", configMapKey: a}}]}`, read(""), []string{"Conflict spec.issuers[0].jwksFrom"}},
+		{"keys of three places", `{issuers: [{issuer: "https://a", jwksFrom: {url: "https://a", discovery: {}}}]}`, read(""), []string{"Conflict spec.issuers[0].jwksFrom"}},
 		{"too long", `{issuers: [{issuer: "https://a", jwks: '{"keys": [{` + ed + `}]}` + strings.Repeat(" ", 64<<10) + `'}]}`, read(""), []string{"NotSupported spec.issuers[0].jwks"}},
 		{"a key for agreement", one(`{"kty": "OKP", "crv": "X25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}`), read(""), refused},
 	})

@@ -71,6 +71,11 @@ type TrafficSpec struct {
 	// +optional
 	InboundExternalAuthorization ExternalAuthzSpec `json:"inboundExternalAuthorization,omitzero"`
 
+	// TokenKeys says from which hosts the controller may fetch the keys of tokens' issuers. Added by
+	// Outrigger.
+	// +optional
+	TokenKeys TokenKeysSpec `json:"tokenKeys,omitzero"`
+
 	// HTTP1PerRequestLoadBalancing balances HTTP/1 per request instead of per connection
 	// (osm-edge).
 	// +optional
@@ -114,6 +119,29 @@ const (
 	// themselves or that are redirected otherwise.
 	InterceptionModeNone InterceptionMode = "none"
 )
+
+// TokenKeysSpec says from which hosts the controller may fetch the keys of tokens' issuers, which
+// TokenPolicies of all namespaces name. Without hosts it fetches none.
+type TokenKeysSpec struct {
+	// Hosts are names such as login.example.com, *.example.com for all names below it, or
+	// login.example.com:8443 for another port than 443. They are never called at addresses that are not
+	// public.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	Hosts []string `json:"hosts,omitempty"`
+
+	// InsideHosts are such names or IP addresses, without *, that may be called at any address, such as
+	// one of the cluster or of a private network.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	InsideHosts []string `json:"insideHosts,omitempty"`
+
+	// CABundle has the certificates in PEM of the CAs that vouch for the hosts. Empty means the CAs that
+	// the controller's system trusts; Outrigger's images contain none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=262144
+	CABundle string `json:"caBundle,omitempty"`
+}
 
 // ExternalAuthzSpec checks each inbound request with an external service.
 type ExternalAuthzSpec struct {

@@ -67,7 +67,9 @@ type TokenIssuer struct {
 	JWKSFrom *TokenKeysSource `json:"jwksFrom,omitempty"`
 }
 
-// TokenKeysSource is the place of an issuer's public keys.
+// TokenKeysSource is the place of an issuer's public keys: exactly one of its fields.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.configMapKey), has(self.url), has(self.discovery)].exists_one(x, x)",message="set exactly one of configMapKey, url and discovery"
 type TokenKeysSource struct {
 	// ConfigMapKey is a key of the ConfigMap with the name outrigger-token-keys in the policy's namespace.
 	// The controller may read no ConfigMap of another name there. Its value is a set of keys as in jwks, of
@@ -75,8 +77,22 @@ type TokenKeysSource struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z0-9]+$`
-	ConfigMapKey string `json:"configMapKey"`
+	// +optional
+	ConfigMapKey string `json:"configMapKey,omitempty"`
+	// URL is where the issuer publishes the keys, its jwks_uri. The controller fetches them by https every
+	// five minutes, if spec.traffic.tokenKeys of the MeshConfig allows the host.
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^https://[^/?#@\s]+(/[^#\s]*)?$`
+	// +optional
+	URL string `json:"url,omitempty"`
+	// Discovery asks the issuer for that URL, by OpenID Connect Discovery: the controller fetches it from
+	// <issuer>/.well-known/openid-configuration. The MeshConfig must allow both hosts.
+	// +optional
+	Discovery *TokenKeysDiscovery `json:"discovery,omitempty"`
 }
+
+// TokenKeysDiscovery has no fields yet.
+type TokenKeysDiscovery struct{}
 
 // AccessToken is a condition on the user's token: a JSON Web Token in the header "Authorization", after
 // "Bearer" and a space, that an issuer of a TokenPolicy of the namespace has signed, and that has not
