@@ -46,6 +46,7 @@ func TestControllerServes(t *testing.T) {
 	first := c.startReplica(t)
 	second := c.startReplica(t)
 	t.Run("certificates", func(t *testing.T) { c.testCertificates(t, first) })
+	t.Run("keys of tokens", c.testKeys)
 	// The proxies stay connected for the parts that follow.
 	parent := t
 	t.Run("configuration", func(t *testing.T) { c.testConfiguration(t, parent, first, second) })
