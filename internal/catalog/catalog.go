@@ -43,6 +43,8 @@ type Options struct {
 	Proxyless func(class string) bool
 	// Trusts delays the first Snapshot until Trust is called.
 	Trusts bool
+	// Fetches says that keys of tokens are fetched, so that it is a Problem if there are none yet.
+	Fetches bool
 	// Log gets a line about each Snapshot, at debug level; nil means slog.Default().
 	Log *slog.Logger
 }

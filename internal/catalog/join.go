@@ -112,10 +112,11 @@ type join struct {
 	// service account. By service account: the classes of its pods.
 	runningIn *graph.Index[string, classAt]
 	runningAs *graph.Index[fact.ServiceAccount, string]
-	// featuresOf is Options.Features, and declared caches its results. proxyless is
+	// featuresOf is Options.Features, and declared caches its results. fetches is Options.Fetches, and proxyless is
 	// Options.Proxyless.
 	featuresOf FeaturesOf
 	proxyless  func(class string) bool
+	fetches    bool
 	declared   map[string][]mesh.Feature
 
 	peers        *graph.Memo[mesh.Name, peer]
@@ -177,7 +178,7 @@ func newJoin(options Options) *join {
 	j := &join{
 		facts: map[objectKey][]fact.Fact{}, reported: map[objectKey][]mesh.Problem{},
 		inputs: map[string]func(mesh.Name, mesh.Digester){}, inspectors: map[string]inspector{},
-		featuresOf: options.Features, proxyless: options.Proxyless, declared: map[string][]mesh.Feature{},
+		featuresOf: options.Features, proxyless: options.Proxyless, fetches: options.Fetches, declared: map[string][]mesh.Feature{},
 	}
 	g := &j.graph
 	j.namespaces = input[*fact.Namespace](j, kindNamespace)

@@ -51,7 +51,11 @@ func (j *join) keysOf(r *graph.Reader, policy *fact.TokenPolicy, issuer *fact.To
 	switch {
 	case issuer.Fetched != fact.KeyAddress{}:
 		fetched, ok := j.fetchedKeys.Get(r, keyOf(issuer.Fetched.Object()).Name)
-		if !ok {
+		switch {
+		case !ok && !j.fetches:
+			// Nobody knows whether something is wrong.
+			return fact.KeySet{}
+		case !ok:
 			return noKeys("the keys have not been fetched from %q yet, so none of the issuer's tokens is verified; the controller fetches them if spec.traffic.tokenKeys of the MeshConfig allows the host", issuer.Fetched.URL)
 		}
 		return fetched.Sets[""]

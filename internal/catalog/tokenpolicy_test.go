@@ -78,7 +78,7 @@ func TestTokens(t *testing.T) {
 			[]string{"TokenPolicy shop/c NotSupportedByProxy spec.issuers[0]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := BuildFor(slices.Concat(base, tt.facts), Options{Features: tt.features})
+			s := BuildFor(slices.Concat(base, tt.facts), Options{Features: tt.features, Fetches: true})
 			in := viewOf(t, s, "shop/cart-1").Inbound
 			var got []string
 			for _, i := range in.Issuers {
@@ -116,5 +116,23 @@ func TestTokens(t *testing.T) {
 				t.Errorf("Problems (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestTokensNotFetched builds a mesh as commands do, which fetch no keys and so miss none.
+func TestTokensNotFetched(t *testing.T) {
+	policy := &fact.TokenPolicy{Name: parseName("shop/c"), Issuers: []fact.TokenIssuer{{Field: "spec.issuers[0]", Issuer: "i", Fetched: fact.KeyAddress{URL: "https://i"}}}}
+	rule := fact.PolicyRule{Field: "spec.rules[0]", Everyone: true, AnyPort: true, OnlyRequests: true, Requests: []mesh.HTTPMatch{{Token: &mesh.TokenMatch{}}}}
+	facts := list(namespace("shop"), pod("shop/cart-1", "cart", "10.1.0.1"), settings(), factOf(kindTokenPolicy, "shop/c", policy, nil),
+		policyOf("shop/policy", fact.Allow, fact.AccessTarget{Pods: podsWith(t, "").Pods}, rule))
+	for fetches, want := range map[bool]int{false: 0, true: 1} {
+		found, _ := BuildFor(facts, Options{Fetches: fetches}).Problems.Get("TokenPolicy shop/c")
+		n := 0
+		if found != nil {
+			n = len(found.List)
+		}
+		if n != want {
+			t.Errorf("if keys are fetched is %t, there are %d Problems, want %d", fetches, n, want)
+		}
 	}
 }

@@ -146,7 +146,11 @@ func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]fact.Fact, error) {
 	}
 	switch {
 	case complete:
-		return facts, nil
+		keys, err := s.ConfigMaps(ctx, fact.TokenKeysName, source.TokenKeys)
+		if err != nil {
+			terminal.Fprintf(cmd.ErrOrStderr(), "warning: %v; keys of tokens that are there are taken as missing\n", err)
+		}
+		return append(facts, keys...), nil
 	case ctx.Err() != nil:
 		// The timeout is more informative than the error that it caused.
 		err = context.Cause(ctx)

@@ -324,6 +324,30 @@ func TestSnapshotFromCluster(t *testing.T) {
 	if got, err := run("validate"); err != nil || got != "" {
 		t.Errorf("validate: %v, and printed:\n%s", err, got)
 	}
+
+	// Keys of tokens that are in a ConfigMap are read, and nothing is fetched.
+	for _, obj := range decode(t, `
+apiVersion: outrigger.dev/v1alpha1
+kind: TokenPolicy
+metadata: {name: login, namespace: shop}
+spec: {issuers: [{issuer: "https://a", jwksFrom: {configMapKey: a.json}}, {issuer: "https://b", jwksFrom: {url: "https://127.0.0.1:1/"}}]}
+---
+apiVersion: outrigger.dev/v1alpha1
+kind: AccessPolicy
+metadata: {name: staff, namespace: shop}
+spec: {targetRefs: [{kind: Pod, selector: {}}], rules: [{token: {}}]}
+`) {
+		create(t, admin, obj)
+	}
+	if got, err := run("validate"); err == nil || !strings.Contains(got, "namespace shop has no ConfigMap outrigger-token-keys") || strings.Contains(got, "issuers[1]") {
+		t.Errorf("validate without keys: %v, and printed:\n%s", err, got)
+	}
+	create(t, admin, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "outrigger-token-keys", Namespace: "shop"}, Data: map[string]string{
+		"a.json": `{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`,
+	}})
+	if got, err := run("validate"); err != nil || got != "" {
+		t.Errorf("validate with keys: %v, and printed:\n%s", err, got)
+	}
 	if err := admin.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "desk", Namespace: "shop"}}, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}

@@ -136,7 +136,7 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 
 	// Objects become facts, and facts a Snapshot with a View for each proxy.
 	options := o.Catalog
-	options.Log, options.Find, options.Trusts = o.Log, from.find(), true
+	options.Log, options.Find, options.Trusts, options.Fetches = o.Log, from.find(), true, true
 	options.Features, options.Proxyless = sidecar.Features, sidecar.IsProxyless
 	cat := catalog.New(options)
 	learned, err := from.learned(cat)

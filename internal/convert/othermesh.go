@@ -46,7 +46,7 @@ func (p *policies) otherMeshes(objects []*unstructured.Unstructured) {
 		case schema.GroupKind{Group: groupIstio, Kind: "PeerAuthentication"}:
 			o.cannot(object).because("spec", "who may call in plaintext is not a policy; set the annotation openservicemesh.io/inbound-tls-mode of pods or namespaces to Strict or Permissive")
 		case schema.GroupKind{Group: groupIstio, Kind: "RequestAuthentication"}:
-			o.cannot(object).because("spec", "it names issuers of tokens: write a TokenPolicy with the issuer and the keys that its jwksUri or jwks has, which nobody fetches here")
+			o.cannot(object).because("spec", "it names issuers of tokens: write a TokenPolicy with the issuer, and its jwksUri as jwksFrom.url, or its jwks; spec.traffic.tokenKeys of the MeshConfig must allow the host")
 		case schema.GroupKind{Group: groupLinkerd, Kind: "AuthorizationPolicy"}:
 			o.linkerd(object)
 		case schema.GroupKind{Group: groupLinkerd, Kind: "ServerAuthorization"}:

@@ -12,20 +12,37 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
+// ConfigMaps returns the facts of the ConfigMaps with a name in all namespaces, read once. The function
+// read makes the fact of a ConfigMap, or returns false.
+func (s *Source) ConfigMaps(ctx context.Context, name string, read func(*corev1.ConfigMap) (fact.Fact, bool)) ([]fact.Fact, error) {
+	var list corev1.ConfigMapList
+	if err := s.live.List(ctx, &list, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
+		return nil, fmt.Errorf("listing the ConfigMaps %s: %w", name, err)
+	}
+	var facts []fact.Fact
+	for i := range list.Items {
+		if f, ok := read(&list.Items[i]); ok {
+			facts = append(facts, f)
+		}
+	}
+	return facts, nil
+}
+
 // FollowConfigMaps calls apply with the facts of the ConfigMaps with a name in all namespaces until
 // ctx ends, and synced once, when it has applied the existing ones. The function read makes the fact
-// of a ConfigMap, or returns false. Apply must not block. The client needs list and watch on
+// of a ConfigMap, or returns false. Apply must not block. The clients need list and watch on
 // ConfigMaps of this name. While the API server cannot be read, the last facts stay. An error
 // means that nothing was followed.
-func FollowConfigMaps(ctx context.Context, client kubernetes.Interface, log *slog.Logger, name string,
+func FollowConfigMaps(ctx context.Context, clients kubernetes.Interface, log *slog.Logger, name string,
 	read func(*corev1.ConfigMap) (fact.Fact, bool), apply func(...fact.Fact), synced func(),
 ) error {
-	informer := coreinformers.NewFilteredConfigMapInformer(client, metav1.NamespaceAll, 0, toolscache.Indexers{}, func(options *metav1.ListOptions) {
+	informer := coreinformers.NewFilteredConfigMapInformer(clients, metav1.NamespaceAll, 0, toolscache.Indexers{}, func(options *metav1.ListOptions) {
 		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	})
 	handler, err := informer.AddEventHandler(events(
