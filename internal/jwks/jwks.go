@@ -26,7 +26,7 @@ const (
 	// settleTime limits how long the first Snapshot waits for keys.
 	settleTime = 10 * time.Second
 	// atOnce is how many addresses are fetched at the same time.
-	atOnce = 8
+	atOnce = 64
 	// perNamespace limits the addresses of one namespace.
 	perNamespace = 16
 )
