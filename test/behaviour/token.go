@@ -89,4 +89,22 @@ spec:
 	asks("Bearer "+tokens.Sign(mesh.TokenES256, claims(nil)), true)
 	w.forget(t, "issuer.yaml")
 	asks("Bearer "+tokens.Sign(mesh.TokenES256, claims(nil)), false)
+
+	// Keys in a ConfigMap are followed, and no token is verified by a text that is no set of keys.
+	keys := func(jwks string) string {
+		return fmt.Sprintf("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: outrigger-token-keys, namespace: shop}\ndata: {login.json: '%s'}\n", jwks)
+	}
+	next := drivertest.NewTokens("https://login.example.com")
+	w.apply(t, "keys.yaml", keys(tokens.JWKS()))
+	w.apply(t, "issuer.yaml", strings.Replace(issuer, "jwks: '"+tokens.JWKS()+"'", "jwksFrom: {configMapKey: login.json}", 1))
+	asks("Bearer "+good, true)
+	w.set(t, "keys.yaml", keys(next.JWKS()))
+	asks("Bearer "+next.Sign(mesh.TokenRS256, claims(nil)), true)
+	asks("Bearer "+good, false)
+	w.set(t, "keys.yaml", keys(next.JWKS()[:200]))
+	asks("Bearer "+next.Sign(mesh.TokenRS256, claims(nil)), false)
+	w.set(t, "keys.yaml", keys(next.JWKS()))
+	asks("Bearer "+next.Sign(mesh.TokenRS256, claims(nil)), true)
+	w.forget(t, "keys.yaml")
+	asks("Bearer "+next.Sign(mesh.TokenRS256, claims(nil)), false)
 }
