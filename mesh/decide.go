@@ -235,6 +235,17 @@ func (o *Outbound) DestinationAt(address netip.AddrPort) (*Destination, bool) {
 	return nil, false
 }
 
+// ListenerAt returns the Destination of a gateway that listens at the port, and false if there is
+// none.
+func (o *Outbound) ListenerAt(port uint16) (*Destination, bool) {
+	for _, d := range o.Destinations.All() {
+		if d.Listens && d.Port == port {
+			return d, true
+		}
+	}
+	return nil, false
+}
+
 // ServerOf returns the first of the Servers that matches the server name of a TLS
 // connection, or false: the connection is then closed.
 func (d *Destination) ServerOf(name string) (ServerRoute, bool) {
@@ -253,12 +264,33 @@ func (d *Destination) RouteOf(r *Request) (Route, bool) {
 	if !d.Protocol.IsHTTP() {
 		return Route{Backends: d.Backends}, true
 	}
+	host, ok := d.HostOf(r)
+	if !ok {
+		return Route{}, false
+	}
 	for _, route := range d.Routes {
-		if route.Match.Matches(r) {
+		if route.Host == host && route.Match.Matches(r) {
 			return route, true
 		}
 	}
 	return Route{}, false
+}
+
+// AnyHost is a host of a Destination that matches the hosts of all requests.
+const AnyHost = "*"
+
+// HostOf returns which of the Hosts the request is for: none if there are no Hosts. It returns
+// false if none matches.
+func (d *Destination) HostOf(r *Request) (string, bool) {
+	if len(d.Hosts) == 0 {
+		return "", true
+	}
+	for _, host := range d.Hosts {
+		if host == AnyHost || r != nil && MatchesName(host, hostOnly(r.Host)) {
+			return host, true
+		}
+	}
+	return "", false
 }
 
 // LimitOf returns the limit that counts the request: the first of Routes whose Path

@@ -243,7 +243,7 @@ func (o *Outbound) without(parts map[Part]struct{}) *Outbound {
 func (d *Destination) failing() *Destination {
 	failing := *d
 	failing.Sealed = Sealed{}
-	failing.Routes, failing.Backends, failing.Servers, failing.HashOn = nil, nil, nil, nil
+	failing.Routes, failing.Backends, failing.Servers, failing.HashOn, failing.Hosts = nil, nil, nil, nil, nil
 	nothing := []WeightedBackend{{Weight: 1}}
 	if d.Protocol.IsHTTP() {
 		failing.Routes = []Route{{Backends: nothing}}

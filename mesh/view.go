@@ -48,6 +48,9 @@ type Proxy struct {
 	// Plaintext reports that its class does not use mesh TLS: it calls in plaintext and
 	// can't authenticate callers.
 	Plaintext bool `json:"plaintext,omitempty"`
+	// Gateway reports that its pod is one of a gateway: it has no application. The proxy listens
+	// at its Destinations' ports, accepts nothing else, and calls nothing but their Backends.
+	Gateway bool `json:"gateway,omitempty"`
 }
 
 // Outbound has everything that a proxy calls inside the mesh. Proxies with the same
@@ -91,6 +94,8 @@ func (o *Outbound) Digest() Digest { return o.digest }
 // Destination is a port and addresses that an application connects to: a service port at
 // the service's virtual IPs, or the port of one endpoint of a headless service at the
 // endpoint's own addresses. Destinations of an Outbound never share an address and port.
+//
+// A Destination of a gateway is one of its ports, to which clients outside the mesh connect.
 type Destination struct {
 	Sealed
 	// Name is its key in the Table: the name of the service port. For an endpoint of a
@@ -105,6 +110,14 @@ type Destination struct {
 	Addresses []netip.Addr `json:"addresses"`
 	Port      uint16       `json:"port"`
 	Protocol  Protocol     `json:"protocol"`
+	// Listens says that the proxy itself listens at the Port. Only Destinations of a gateway do. Their
+	// Addresses are the unspecified ones of the families that the pod has.
+	Listens bool `json:"listens,omitempty"`
+	// Hosts, for HTTP protocols of a gateway, are those that it serves, in lower case: exact,
+	// "*." and a suffix that one or more labels precede, or AnyHost. They are sorted by
+	// CompareHosts, without duplicates. The first one that matches the host of a request chooses
+	// the Routes with the same Host; if none matches, the answer is 404.
+	Hosts []string `json:"hosts,omitempty"`
 	// Routes are for HTTP protocols. The first route that matches is used. If none matches,
 	// the answer is 404.
 	Routes []Route `json:"routes,omitempty"`
@@ -154,7 +167,9 @@ type Route struct {
 	// Origin is that of the rule. It is zero for the service's default route.
 	Origin Origin `json:"origin,omitzero"`
 	// Rule is the name that the rule has within its object, if any.
-	Rule  string    `json:"rule,omitempty"`
+	Rule string `json:"rule,omitempty"`
+	// Host is one of the Destination's Hosts, and empty if it has none.
+	Host  string    `json:"host,omitempty"`
 	Match HTTPMatch `json:"match,omitzero"`
 	// At least one of the Backends has a weight other than 0. Those with the weight 0 are only
 	// for requests of a Session. A Route with neither Backends nor a Redirect answers 503.

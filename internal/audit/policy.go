@@ -31,6 +31,8 @@ type Catalog interface {
 	SubscribeObjects(stop <-chan struct{}) <-chan mesh.ObjectRef
 	// Problems returns the Problems of an object, in a stable order.
 	Problems(object mesh.ObjectRef) []mesh.Problem
+	// Found returns the same with all that an object's status says.
+	Found(object mesh.ObjectRef) *fact.Problems
 }
 
 // AddPolicies adds a controller to the manager that updates the status of traffic
@@ -101,7 +103,8 @@ func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile
 	if !ok {
 		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("%s of %s has a kind that the mesh does not read", ref, ref.APIVersion))
 	}
-	problems := p.catalog.Problems(ref)
+	found := p.catalog.Found(ref)
+	problems := found.List
 	obj, err := p.get(ctx, kind, ref, len(problems) > 0)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -124,8 +127,8 @@ func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile
 	switch {
 	case kind.HasStatus:
 		return reconcile.Result{}, writeStatus(ctx, p.client, kind, ref, obj, problems)
-	case kind.HasParents():
-		return reconcile.Result{}, writeParents(ctx, p.client, kind, ref, obj, problems)
+	case kind.HasGatewayStatus():
+		return reconcile.Result{}, writeGatewayStatus(ctx, p.client, kind, ref, obj, found)
 	}
 	return reconcile.Result{}, p.warn(ctx, referenceTo(ref, obj.GetUID()), kept, problems)
 }
@@ -146,7 +149,7 @@ func ofOutsiders(problems []mesh.Problem) []mesh.Problem {
 // get returns an object, or nil if there is nothing to report: it is gone, or has neither
 // a status nor Problems.
 func (p *policies) get(ctx context.Context, kind source.Kind, ref mesh.ObjectRef, problems bool) (client.Object, error) {
-	if !kind.HasStatus && !kind.HasParents() && !problems && ref.Kind != kindNamespace {
+	if !kind.HasStatus && !kind.HasGatewayStatus() && !problems && ref.Kind != kindNamespace {
 		return nil, nil
 	}
 	obj := kind.New()

@@ -27,6 +27,9 @@ type found map[mesh.ObjectRef][]mesh.Problem
 
 func (f found) SubscribeObjects(<-chan struct{}) <-chan mesh.ObjectRef { return nil }
 func (f found) Problems(object mesh.ObjectRef) []mesh.Problem          { return f[object] }
+func (f found) Found(object mesh.ObjectRef) *fact.Problems {
+	return &fact.Problems{Object: object, List: f[object]}
+}
 
 // desk is a policies with the requests that it has sent to the API server.
 type desk struct {

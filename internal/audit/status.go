@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -65,13 +66,13 @@ func writeStatus(ctx context.Context, c client.Client, kind source.Kind, ref mes
 	return updateStatus(ctx, c, updated)
 }
 
-// writeParents is writeStatus for routes of Gateway API.
-func writeParents(ctx context.Context, c client.Client, kind source.Kind, ref mesh.ObjectRef, obj client.Object, problems []mesh.Problem) error {
+// writeGatewayStatus is writeStatus for objects of Gateway API.
+func writeGatewayStatus(ctx context.Context, c client.Client, kind source.Kind, ref mesh.ObjectRef, obj client.Object, found *fact.Problems) error {
 	updated, ok := obj.DeepCopyObject().(client.Object)
 	if !ok {
 		return fmt.Errorf("copying %T", obj)
 	}
-	fresh, changed := kind.SetParents(updated, problems, metav1.Now())
+	fresh, changed := kind.SetGatewayStatus(updated, found, metav1.Now())
 	if err := announce(ctx, c, ref, obj, fresh); err != nil || !changed {
 		return err
 	}

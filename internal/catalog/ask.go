@@ -214,31 +214,24 @@ func (j *join) asksOfDirect(r *graph.Reader, w *fact.Workload, destinations []*m
 func (j *join) asksOfProxy(r *graph.Reader, w *fact.Workload) []ask {
 	plaintext := j.proxies.Get(r, w.Name).Plaintext
 	in := j.inboundOf.Get(r, w.Name)
-	asks := append(j.asksOfSettings(r, w, plaintext), j.asksOfEgress(r, accountOf(w))...)
-	ns, _ := j.namespaces.Get(r, mesh.Name{Name: w.Namespace})
-	// asker is what decides of the pod, its namespace and the MeshConfig.
-	asker := func(field string, feature mesh.Feature, pod, namespace bool) ask {
-		switch {
-		case pod:
-			return ask{originOf(kindPod, w.Name, field), feature}
-		case namespace:
-			return ask{originOfNamespace(ns, field), feature}
-		}
-		return ask{originOfSettings(feature), feature}
+	asks := append(j.asksOfSettings(r, plaintext), j.asksOfEgress(r, accountOf(w))...)
+	if j.egress.Get(r, accountOf(w)).AllowAll {
+		asks = append(asks, ask{originOfSettings(mesh.FeatureEgressTCP), mesh.FeatureEgressTCP})
 	}
+	ns, _ := j.namespaces.Get(r, mesh.Name{Name: w.Namespace})
 	if policies := j.applied.Get(r, w.Name); policies != (unique.Handle[appliedPolicies]{}) {
 		// The Inbound of a class that lacks the feature does not have what is left out.
 		in = j.inbounds.Get(r, j.inboundKeyOf(r, w))
 		asks = append(asks, j.asksOfPolicies(r, policies, in)...)
 	}
 	if in.TLS == mesh.Permissive && !plaintext {
-		asks = append(asks, asker(fieldInboundTLS, mesh.FeaturePermissiveTLS, w.InboundTLS != "", ns.InboundTLS != ""))
+		asks = append(asks, askOf(w, ns, fieldInboundTLS, mesh.FeaturePermissiveTLS, w.InboundTLS != "", ns.InboundTLS != ""))
 	}
 	if j.settingsOf(r, w).AccessLog.IsSampled() {
-		asks = append(asks, asker(fieldAccessLog, mesh.FeatureAccessLogSampling, w.AccessLog != nil, ns.AccessLog != nil))
+		asks = append(asks, j.askOfAccessLog(r, w))
 	}
 	if _, ok := j.annotatedServicesOf(r, w).OnDemand(); ok {
-		asks = append(asks, asker(fieldOutboundServices, mesh.FeatureOnDemand, w.OutboundServices != nil, true))
+		asks = append(asks, askOf(w, ns, fieldOutboundServices, mesh.FeatureOnDemand, w.OutboundServices != nil, true))
 	}
 	if len(w.ProxyProtocol) > 0 {
 		asks = append(asks, ask{originOf(kindPod, w.Name, fieldProxyProtocol), mesh.FeatureProxyProtocol})
@@ -267,17 +260,31 @@ func (j *join) asksForProxy(r *graph.Reader, w *fact.Workload) []ask {
 
 // asksOfSettings returns what the MeshConfig asks for, without what pods and namespaces may
 // set.
-func (j *join) asksOfSettings(r *graph.Reader, w *fact.Workload, plaintext bool) []ask {
+func (j *join) asksOfSettings(r *graph.Reader, plaintext bool) []ask {
 	var asks []ask
 	for _, feature := range j.mustSettings(r).Needs(plaintext) {
 		if feature != mesh.FeatureAccessLogs && feature != mesh.FeatureAccessLogSampling {
 			asks = append(asks, ask{originOfSettings(feature), feature})
 		}
 	}
-	if j.egress.Get(r, accountOf(w)).AllowAll {
-		asks = append(asks, ask{originOfSettings(mesh.FeatureEgressTCP), mesh.FeatureEgressTCP})
-	}
 	return asks
+}
+
+// askOfAccessLog attributes the sampling of a workload's access log.
+func (j *join) askOfAccessLog(r *graph.Reader, w *fact.Workload) ask {
+	ns, _ := j.namespaces.Get(r, mesh.Name{Name: w.Namespace})
+	return askOf(w, ns, fieldAccessLog, mesh.FeatureAccessLogSampling, w.AccessLog != nil, ns.AccessLog != nil)
+}
+
+// askOf attributes a feature to what decides of the pod, its namespace and the MeshConfig.
+func askOf(w *fact.Workload, ns *fact.Namespace, field string, feature mesh.Feature, pod, namespace bool) ask {
+	switch {
+	case pod:
+		return ask{originOf(kindPod, w.Name, field), feature}
+	case namespace:
+		return ask{originOfNamespace(ns, field), feature}
+	}
+	return ask{originOfSettings(feature), feature}
 }
 
 // asksOfAudit returns what asks for the audit of an account's workloads.

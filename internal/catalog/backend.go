@@ -64,7 +64,8 @@ func (j *join) peer(r *graph.Reader, key mesh.Name) peer {
 	settings := j.mustSettings(r)
 	p := peer{account: accountOf(w), known: true, hasSidecar: true}
 	copy(p.addresses[:], w.Addresses)
-	if !slices.Contains(settings.PlaintextClasses, w.Class) {
+	// A gateway takes what comes from outside the mesh, which is not mesh TLS.
+	if _, isGateway := j.gatewayOf(r, w); !isGateway && !slices.Contains(settings.PlaintextClasses, w.Class) {
 		p.serverName = identityOf(settings, p.account).DNSName()
 	}
 	return p

@@ -188,11 +188,14 @@ func (c *Catalog) View(proxyUID string) (*mesh.View, bool) {
 
 // Problems returns the Problems of an object, sorted by field and reason. The caller must
 // not change them.
-func (c *Catalog) Problems(object mesh.ObjectRef) []mesh.Problem {
+func (c *Catalog) Problems(object mesh.ObjectRef) []mesh.Problem { return c.Found(object).List }
+
+// Found returns what is to be said of an object in its status. The caller must not change it.
+func (c *Catalog) Found(object mesh.ObjectRef) *fact.Problems {
 	if problems, ok := c.Snapshot().Problems.Get(object.String()); ok {
-		return problems.List
+		return problems
 	}
-	return nil
+	return &fact.Problems{Object: object}
 }
 
 // Facts returns the facts of the kinds, sorted by kind, namespace and name. The caller

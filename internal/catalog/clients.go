@@ -18,6 +18,10 @@ type clients struct {
 	// services is the String of the only Services that they know of those, or empty if they
 	// know all. With fact.OnDemand they are those of a service account.
 	services string
+	// gateway is the name of the Gateway in the namespace whose pods they are, and families are
+	// theirs. Other clients have neither.
+	gateway  string
+	families families
 }
 
 // everyone are all proxies.
@@ -29,7 +33,8 @@ func inNamespace(namespace string) clients {
 }
 
 func (c clients) compare(other clients) int {
-	return cmp.Or(c.ServiceAccount.Compare(other.ServiceAccount), strings.Compare(c.services, other.services))
+	return cmp.Or(c.ServiceAccount.Compare(other.ServiceAccount), strings.Compare(c.services, other.services),
+		strings.Compare(c.gateway, other.gateway), strings.Compare(c.families.String(), other.families.String()))
 }
 
 // scope names the clients, as in mesh.Outbound.
@@ -43,6 +48,9 @@ func (c clients) scope() string {
 	}
 	if c.services != "" {
 		scope += " " + c.services
+	}
+	if c.gateway != "" {
+		scope += " gateway " + c.gateway + " " + c.families.String()
 	}
 	return scope
 }

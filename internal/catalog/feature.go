@@ -44,7 +44,15 @@ func classesOf(all []classAt) *classes {
 const allNamespaces = ""
 
 func (j *join) indexClasses() {
-	runs := func(w *fact.Workload) bool { return w.Class != "" && !w.Ended }
+	// Pods of gateways get other parts than sidecars. Which pods these are depends on other objects.
+	runs := func(w *fact.Workload) bool { return w.Class != "" && !w.Ended && w.Labels[GatewayLabel] == "" }
+	j.labelledIn = graph.NewIndex(j.workloads, mesh.Name.Compare, func(key mesh.Name, w *fact.Workload) iter.Seq2[string, mesh.Name] {
+		return func(yield func(string, mesh.Name) bool) {
+			if w.Class != "" && !w.Ended && w.Labels[GatewayLabel] != "" && yield(allNamespaces, key) {
+				yield(w.Namespace, key)
+			}
+		}
+	})
 	j.runningIn = graph.NewIndex(j.workloads, compareClassAt, func(_ mesh.Name, w *fact.Workload) iter.Seq2[string, classAt] {
 		return func(yield func(string, classAt) bool) {
 			if at := (classAt{w.Class, accountOf(w)}); runs(w) && yield(allNamespaces, at) {
@@ -83,16 +91,39 @@ func (j *join) supports(class string, feature mesh.Feature) bool {
 	return slices.Contains(has, feature)
 }
 
+// lacksAny reports whether the proxies of a class lack any feature.
+func (j *join) lacksAny(class string) bool {
+	return slices.ContainsFunc(mesh.Features(), func(f mesh.Feature) bool { return !j.supports(class, f) })
+}
+
+// running returns the classes of sidecars in a namespace or in all, each with each of its accounts,
+// sorted by class.
+func (j *join) running(r *graph.Reader, namespace string) []classAt {
+	all := j.runningIn.Get(r, namespace)
+	for _, key := range j.labelledIn.Get(r, namespace) {
+		w, _ := j.workloads.Get(r, key)
+		if _, isGateway := j.gatewayOf(r, w); !isGateway {
+			all = append(slices.Clip(all), classAt{w.Class, accountOf(w)})
+		}
+	}
+	if len(all) > 0 && len(j.labelledIn.Get(r, namespace)) > 0 {
+		all = slices.Clone(all)
+		slices.SortFunc(all, compareClassAt)
+		all = slices.Compact(all)
+	}
+	return all
+}
+
 // makeLimited returns the classes in a namespace, or in all, that lack any feature. If
 // there are none, nobody asks what they lack.
 func (j *join) makeLimited(r *graph.Reader, namespace string) *classes {
-	all := j.runningIn.Get(r, namespace)
+	all := j.running(r, namespace)
 	var found []classAt
 	for len(all) > 0 {
 		// There may be thousands of accounts of one class.
 		ofClass := all[:sort.Search(len(all), func(i int) bool { return all[i].Class > all[0].Class })]
 		all = all[len(ofClass):]
-		if !slices.ContainsFunc(mesh.Features(), func(f mesh.Feature) bool { return !j.supports(ofClass[0].Class, f) }) {
+		if !j.lacksAny(ofClass[0].Class) {
 			continue
 		}
 		if i := slices.IndexFunc(ofClass, func(at classAt) bool { return j.member(r, at.Account.Namespace) }); i >= 0 {
@@ -106,13 +137,22 @@ func (j *join) makeLimited(r *graph.Reader, namespace string) *classes {
 func (j *join) limitedOf(r *graph.Reader, accounts []fact.ServiceAccount) *classes {
 	limited := j.limited.Get(r, allNamespaces).List
 	var found []classAt
+	add := func(class string, account fact.ServiceAccount) {
+		if slices.ContainsFunc(limited, func(l classAt) bool { return l.Class == class }) {
+			found = append(found, classAt{class, account})
+		}
+	}
 	for _, account := range accounts {
 		if !j.member(r, account.Namespace) {
 			continue
 		}
 		for _, class := range j.runningAs.Get(r, account) {
-			if slices.ContainsFunc(limited, func(l classAt) bool { return l.Class == class }) {
-				found = append(found, classAt{class, account})
+			add(class, account)
+		}
+		for _, key := range j.labelledIn.Get(r, account.Namespace) {
+			w, _ := j.workloads.Get(r, key)
+			if _, isGateway := j.gatewayOf(r, w); !isGateway && accountOf(w) == account {
+				add(w.Class, account)
 			}
 		}
 	}
@@ -127,7 +167,7 @@ func (j *join) limitedIn(r *graph.Reader, of audience) *classes {
 		return j.limited.Get(r, of.namespace)
 	}
 	var accounts []fact.ServiceAccount
-	for _, at := range j.runningIn.Get(r, allNamespaces) {
+	for _, at := range j.running(r, allNamespaces) {
 		if !slices.Contains(consumers, at.Account.Namespace) {
 			accounts = append(accounts, at.Account)
 		}

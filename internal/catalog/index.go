@@ -52,6 +52,13 @@ func (j *join) index() {
 	j.accountsIn = graph.NewIndex(j.workloads, fact.ServiceAccount.Compare, func(_ mesh.Name, w *fact.Workload) iter.Seq2[string, fact.ServiceAccount] {
 		return each([]string{"", w.Namespace}, func(namespace string) (string, fact.ServiceAccount) { return namespace, accountOf(w) })
 	})
+	j.podsOf = graph.NewIndex(j.workloads, mesh.Name.Compare, func(key mesh.Name, w *fact.Workload) iter.Seq2[mesh.Name, mesh.Name] {
+		return func(yield func(gateway, pod mesh.Name) bool) {
+			if name := w.Labels[GatewayLabel]; name != "" {
+				yield(mesh.Name{Namespace: w.Namespace, Name: name}, key)
+			}
+		}
+	})
 	j.workloadsOf = graph.NewIndex(j.workloads, mesh.Name.Compare, func(key mesh.Name, w *fact.Workload) iter.Seq2[fact.ServiceAccount, mesh.Name] {
 		return one(accountOf(w), key)
 	})

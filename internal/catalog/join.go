@@ -56,6 +56,8 @@ type join struct {
 	// routes are in the order of precedence of their kinds.
 	routes          []*routeInput
 	referenceGrants *graph.Input[mesh.Name, *fact.ReferenceGrant]
+	gateways        *graph.Input[mesh.Name, *fact.Gateway]
+	gatewayClasses  *graph.Input[mesh.Name, *fact.GatewayClass]
 	egresses        *graph.Input[mesh.Name, *fact.EgressRule]
 	ingresses       *graph.Input[mesh.Name, *fact.IngressRule]
 	retries         *graph.Input[mesh.Name, *fact.RetryRule]
@@ -82,6 +84,8 @@ type join struct {
 	splitsOf    *graph.Index[mesh.Name, aged]
 	ingressesOf *graph.Index[mesh.Name, aged]
 	upstreamsOf *graph.Index[mesh.Name, aged]
+	// By Gateway: the workloads that are its pods.
+	podsOf *graph.Index[mesh.Name, mesh.Name]
 	// By workload: the services whose endpoint it is.
 	servicesOf *graph.Index[mesh.Name, mesh.Name]
 	// By service account: the access, egress and retry rules for it, and whether a
@@ -112,6 +116,9 @@ type join struct {
 	// service account. By service account: the classes of its pods.
 	runningIn *graph.Index[string, classAt]
 	runningAs *graph.Index[fact.ServiceAccount, string]
+	// By namespace, or for all namespaces: the running proxies of pods with the label of gateways,
+	// which runningIn and runningAs do not have.
+	labelledIn *graph.Index[string, mesh.Name]
 	// featuresOf is Options.Features, and declared caches its results. fetches is Options.Fetches, and proxyless is
 	// Options.Proxyless.
 	featuresOf FeaturesOf
@@ -200,6 +207,9 @@ func newJoin(options Options) *join {
 		j.inspectOutsiders(full, in)
 	}
 	j.referenceGrants = input[*fact.ReferenceGrant](j, "ReferenceGrant")
+	j.gateways = input[*fact.Gateway](j, kindGateway)
+	j.inspectors[kindGateway] = j.inspectGateway
+	j.gatewayClasses = input[*fact.GatewayClass](j, kindGatewayClass)
 	j.egresses = input(j, kindEgress, j.inspectEgress)
 	j.ingresses = input(j, kindIngressBackend, j.inspectIngress)
 	j.retries = input(j, kindRetry, j.inspectRetry)

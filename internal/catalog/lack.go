@@ -26,7 +26,11 @@ const featureProxy mesh.Feature = "Proxy"
 // part. It calls asks only if a class of the mesh lacks anything, and classes only if one lacks
 // what is asked for.
 func (j *join) putLacking(r *graph.Reader, out *graph.Output, asks func() []ask, classes func() *classes) {
-	limited := j.limited.Get(r, allNamespaces).List
+	j.putLackingOf(j.limited.Get(r, allNamespaces).List, out, asks, classes)
+}
+
+// putLackingOf is putLacking with all classes that may be among those that get the part.
+func (j *join) putLackingOf(limited []classAt, out *graph.Output, asks func() []ask, classes func() *classes) {
 	if len(limited) == 0 {
 		return
 	}
@@ -50,15 +54,19 @@ func (j *join) putLacking(r *graph.Reader, out *graph.Output, asks func() []ask,
 // offerLacking puts what the proxy of a workload lacks, and what a pod without a proxy lacks for the
 // ports that it serves.
 func (j *join) offerLacking(r *graph.Reader, w *fact.Workload, out *graph.Output) {
-	if !slices.ContainsFunc(j.limited.Get(r, allNamespaces).List, func(at classAt) bool { return at.Class == w.Class }) {
+	if !j.lacksAny(w.Class) {
 		return
 	}
-	j.putLacking(r, out, func() []ask {
+	own := []classAt{{w.Class, accountOf(w)}}
+	j.putLackingOf(own, out, func() []ask {
+		if g, ok := j.gatewayOf(r, w); ok {
+			return j.asksOfGateway(r, g, w)
+		}
 		if j.proxyless == nil || !j.proxyless(w.Class) {
 			return j.asksOfProxy(r, w)
 		}
 		return append(j.asksOfProxy(r, w), j.asksForProxy(r, w)...)
-	}, func() *classes { return classesOf([]classAt{{w.Class, accountOf(w)}}) })
+	}, func() *classes { return classesOf(own) })
 }
 
 // inspectLacking adds a Problem for each feature that a field of the object asks for and a class

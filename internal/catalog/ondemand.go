@@ -26,7 +26,7 @@ func (j *join) makeOnDemand(r *graph.Reader, key clients, others fact.Services) 
 	used := j.usedBy.Get(r, account)
 	listed := mesh.NewOutbound("", mesh.Table[*mesh.Destination]{}, mesh.Table[*mesh.Backend]{})
 	if len(others) > 0 {
-		listed = j.outbounds.Get(r, j.shared.Get(r, clients{account, others.String()}))
+		listed = j.outbounds.Get(r, j.shared.Get(r, clients{ServiceAccount: account, services: others.String()}))
 	}
 	var destinations []mesh.Change[*mesh.Destination]
 	var backends []mesh.Change[*mesh.Backend]
@@ -72,7 +72,7 @@ func (j *join) offersOf(r *graph.Reader, account fact.ServiceAccount, used *used
 	}
 	for _, key := range called {
 		w, ok := j.workloads.Get(r, key)
-		if ok && j.hasProxy(r, w) && (permissive || slices.Contains(j.grants.Get(r, accountOf(w)).sources, account)) {
+		if ok && j.hasSidecar(r, w) && (permissive || slices.Contains(j.grants.Get(r, accountOf(w)).sources, account)) {
 			offers = append(offers, j.direct(r, key))
 		}
 	}

@@ -23,6 +23,8 @@ const (
 	kindClusterAccessPolicy    = "ClusterAccessPolicy"
 	kindTokenPolicy            = "TokenPolicy"
 	kindRetry                  = "Retry"
+	kindGateway                = "Gateway"
+	kindGatewayClass           = "GatewayClass"
 	kindUpstreamTrafficSetting = "UpstreamTrafficSetting"
 )
 
@@ -56,6 +58,7 @@ var apiVersions = map[string]string{
 	kindAccessPolicy:           "outrigger.dev/v1alpha1",
 	kindClusterAccessPolicy:    "outrigger.dev/v1alpha1",
 	kindTokenPolicy:            "outrigger.dev/v1alpha1",
+	kindGateway:                gatewayVersion,
 	kindRetry:                  "policy.openservicemesh.io/v1alpha1",
 	kindUpstreamTrafficSetting: "policy.openservicemesh.io/v1alpha1",
 }

@@ -119,7 +119,7 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 		return
 	}
 	graph.Put(out, j.workloadsTable, key.String(), w)
-	if !j.hasProxy(r, w) {
+	if !j.hasSidecar(r, w) {
 		return
 	}
 	p := j.peers.Get(r, key)
@@ -316,6 +316,9 @@ func (j *join) makeShared(r *graph.Reader, key clients) clients {
 
 // makeOutbound returns the Outbound of clients that makeShared has returned.
 func (j *join) makeOutbound(r *graph.Reader, key clients) *mesh.Outbound {
+	if key.gateway != "" {
+		return j.makeGateway(r, key)
+	}
 	if others, ok := key.onDemand(); ok {
 		return j.makeOnDemand(r, key, others)
 	}

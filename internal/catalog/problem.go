@@ -53,6 +53,15 @@ func problemsOf(object mesh.ObjectRef, list []mesh.Problem) *fact.Problems {
 type fault struct {
 	object mesh.ObjectRef
 	list   []mesh.Problem
+	// parents and gateway are the Parents and the Gateway of its fact.Problems.
+	parents []int
+	gateway *fact.GatewayState
+}
+
+func (f *fault) problems() *fact.Problems {
+	all := *problemsOf(f.object, f.list)
+	all.Sealed, all.Parents, all.Gateway = mesh.Sealed{}, f.parents, f.gateway
+	return mesh.Seal(&all)
 }
 
 func (f *fault) add(reason, field, format string, args ...any) {
@@ -91,13 +100,13 @@ func (j *join) inspects(stated fact.Fact) bool {
 func (j *join) inspect(r *graph.Reader, key objectKey, out *graph.Output) {
 	own, _ := j.faults.Get(r, key)
 	object := own.Object
-	found := &fault{object: object, list: slices.Clip(own.List)}
+	found := &fault{object: object, list: slices.Clone(own.List)}
 	if inspector := j.inspectors[key.kind]; inspector != nil {
 		inspector(r, key.Name, found)
 	}
 	j.inspectLacking(r, object, found)
-	if len(found.list) > 0 {
-		graph.Put(out, j.problems, object.String(), problemsOf(object, found.list))
+	if len(found.list)+len(found.parents) > 0 || found.gateway != nil {
+		graph.Put(out, j.problems, object.String(), found.problems())
 	}
 }
 

@@ -48,6 +48,7 @@ func (g generator) factOf() fact.Fact {
 	makers := []func() fact.Fact{
 		g.settings, g.namespaceFact, g.workload, g.workload, g.workload, g.service, g.service, g.slice, g.slice, g.slice,
 		g.access, g.accessPolicy, g.accessPolicy, g.tokenPolicy, g.tokenKeys, g.group, g.split, g.route, g.route, g.egress, g.ingress, g.retry, g.upstream,
+		g.gateway, g.gatewayClass,
 	}
 	f := pick(g, makers...)()
 	if g.IntN(6) == 0 {
@@ -74,6 +75,35 @@ func (g generator) namespaceFact() fact.Fact {
 }
 
 func (g generator) labels() map[string]string { return map[string]string{"app": pick(g, "x", "y")} }
+
+// podLabels are labels, now and then of a pod of a gateway.
+func (g generator) podLabels() map[string]string {
+	all := g.labels()
+	if g.IntN(5) == 0 {
+		all[GatewayLabel] = pick(g, "w1", "w2")
+	}
+	return all
+}
+
+func (g generator) gatewayClass() fact.Fact {
+	return fact.Fact{Object: object(gatewayVersion, "GatewayClass", "", "k"), Content: mesh.Seal(&fact.GatewayClass{Name: "k", Class: "envoy"})}
+}
+
+func (g generator) gateway() fact.Fact {
+	n := mesh.Name{Namespace: g.namespace(), Name: pick(g, "w1", "w2")}
+	index := -1
+	return fact.Fact{Object: object(gatewayVersion, "Gateway", n.Namespace, n.Name), Content: mesh.Seal(&fact.Gateway{
+		Name: n, Age: fact.Age{Created: g.created()}, Class: pick(g, "k", "k", "k", "other"),
+		Listeners: some(g, 3, func() fact.GatewayListener {
+			index++
+			return fact.GatewayListener{
+				Index: index, Name: pick(g, "l1", "l2"), Port: g.port(), Host: pick(g, "", "a.example.com", "*.example.com"), Protocol: pick(g, mesh.HTTP, mesh.HTTP, mesh.TCP), ByServerName: g.IntN(2) == 0,
+				Kinds: pick(g, []fact.RouteKind{fact.HTTPRoute}, []fact.RouteKind{fact.HTTPRoute, fact.GRPCRoute}, []fact.RouteKind{fact.TCPRoute, fact.TLSRoute}), All: g.IntN(2) == 0, Same: g.IntN(2) == 0,
+				Namespaces: g.selector(), Unusable: g.IntN(5) == 0,
+			}
+		}),
+	})}
+}
 
 // selector may select nothing.
 func (g generator) selector() fact.Selector {
@@ -153,7 +183,7 @@ func (g generator) workload() fact.Fact {
 		Name: n, UID: "uid-" + n.String(), ServiceAccount: g.account().Name, Class: pick(g, "envoy", "envoy", "pipy", ""),
 		Addresses: []netip.Addr{g.addressNear(n)}, Zone: pick(g, "", "z1"), Ended: g.IntN(8) == 0,
 		Ports:            some(g, 2, func() fact.WorkloadPort { return fact.WorkloadPort{Name: pick(g, "web", ""), Number: g.port()} }),
-		OutboundServices: g.services(), Labels: g.labels(),
+		OutboundServices: g.services(), Labels: g.podLabels(),
 	})}
 }
 
@@ -260,6 +290,9 @@ func (g generator) route() fact.Fact {
 		Hosts: some(g, 2, func() string { return pick(g, "a.example.com", "*.example.com") }),
 		Parents: some(g, 2, func() fact.RouteParent {
 			return fact.RouteParent{Service: service(), Port: pick[uint16](g, 0, 0, 80), PortName: pick(g, "", "", "http")}
+		}),
+		Gateways: some(g, 1, func() fact.GatewayParent {
+			return fact.GatewayParent{Gateway: mesh.Name{Namespace: g.namespace(), Name: pick(g, "w1", "w2")}, Listener: pick(g, "", "", "l1"), Port: pick[uint16](g, 0, 0, 80)}
 		}),
 		Rules: some(g, 2, func() fact.RouteRule {
 			return fact.RouteRule{
@@ -374,7 +407,7 @@ func TestChangesGiveWhatTheFactsGive(t *testing.T) {
 				}
 				// Views of classes that lack AccessPolicies do not tell what is left out of them.
 				needsAreTold(t, BuildFor(list, Options{Features: func(class string) []mesh.Feature {
-					return append(features(class), mesh.FeatureAccessPolicies, mesh.FeatureTokens)
+					return append(features(class), mesh.FeatureAccessPolicies, mesh.FeatureTokens, mesh.FeatureGateways)
 				}}), got)
 				if got.Digest() != want.Digest() {
 					t.Fatalf("after step %d the Snapshot is not that of its facts: %s", step, firstDifference(got, want))

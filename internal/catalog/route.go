@@ -55,15 +55,18 @@ const gatewayVersion = "gateway.networking.k8s.io/v1"
 // routeInput has the routes of a kind.
 type routeInput struct {
 	*graph.Input[mesh.Name, *fact.Route]
-	// of is by parent.
-	of *graph.Index[mesh.Name, aged]
+	// of is by parent that is a service, and ofGateway by one that is a gateway.
+	of, ofGateway *graph.Index[mesh.Name, aged]
 }
 
 func newRouteInput(in *graph.Input[mesh.Name, *fact.Route]) *routeInput {
 	byParent := func(key mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, aged] {
 		return each(route.Parents, func(p fact.RouteParent) (mesh.Name, aged) { return p.Service, aged{route.Created, key} })
 	}
-	return &routeInput{in, graph.NewIndex(in, compareAged, byParent)}
+	byGateway := func(key mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, aged] {
+		return each(route.Gateways, func(p fact.GatewayParent) (mesh.Name, aged) { return p.Gateway, aged{route.Created, key} })
+	}
+	return &routeInput{in, graph.NewIndex(in, compareAged, byParent), graph.NewIndex(in, compareAged, byGateway)}
 }
 
 // routesFor returns the routes with the service as parent, in the order of precedence of
@@ -132,7 +135,7 @@ func (j *join) gatewayRoutes(r *graph.Reader, svc *fact.Service, spec fact.PortS
 	for _, route := range inForce {
 		for i := range route.Rules {
 			rule := &route.Rules[i]
-			made := j.routeOf(r, svc, route, rule, made)
+			made := j.routeOf(r, svc.Name, route, rule, made)
 			for _, match := range rule.Matches {
 				made.Match, made.Session = match.HTTPMatch, sessionFor(route, rule, match.Path)
 				candidates = append(candidates, candidate{made, match.Precedence})
@@ -148,9 +151,11 @@ func (j *join) gatewayRoutes(r *graph.Reader, svc *fact.Service, spec fact.PortS
 	return routes, len(inForce) > 0
 }
 
-func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, rule *fact.RouteRule, made *destinations) mesh.Route {
+// routeOf returns what a rule does to requests to a parent, which is a service, or zero for a
+// gateway. It adds the ports of its backends to made.uses.
+func (j *join) routeOf(r *graph.Reader, parent mesh.Name, route *fact.Route, rule *fact.RouteRule, made *destinations) mesh.Route {
 	origin := originOfRoute(route, fmt.Sprintf("spec.rules[%d]", rule.Index))
-	out := mesh.Route{Origin: origin, Rule: rule.Name, Timeout: j.policies.Get(r, svc.Name).Upstream.RequestTimeout}
+	out := mesh.Route{Origin: origin, Rule: rule.Name, Timeout: j.policies.Get(r, parent).Upstream.RequestTimeout}
 	if rule.Timeout != nil {
 		out.Timeout = *rule.Timeout
 	}
@@ -170,12 +175,12 @@ func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, ru
 	}
 	out.Session = sessionFor(route, rule, mesh.StringMatch{})
 	for _, m := range rule.Mirrors {
-		if port, why := j.routeBackend(r, route, svc.Name, m.RouteBackend); why == nil {
+		if port, why := j.routeBackend(r, route, parent, m.RouteBackend); why == nil {
 			made.uses = append(made.uses, port)
 			out.Mirrors = append(out.Mirrors, mesh.Mirror{Backend: port.String(), Numerator: m.Numerator, Denominator: m.Denominator})
 		}
 	}
-	out.Backends = j.routeShares(r, svc, route, rule, made)
+	out.Backends = j.routeShares(r, parent, route, rule, made)
 	return out
 }
 
@@ -185,7 +190,7 @@ var failed = []mesh.WeightedBackend{{Weight: 1}}
 
 // routeShares returns the backends of a rule, and adds their ports to made.uses. Those with the
 // weight 0 are left out if there are no sessions.
-func (j *join) routeShares(r *graph.Reader, svc *fact.Service, route *fact.Route, rule *fact.RouteRule, made *destinations) []mesh.WeightedBackend {
+func (j *join) routeShares(r *graph.Reader, parent mesh.Name, route *fact.Route, rule *fact.RouteRule, made *destinations) []mesh.WeightedBackend {
 	var shares []mesh.WeightedBackend
 	sum := uint64(0)
 	for _, b := range rule.Backends {
@@ -194,7 +199,7 @@ func (j *join) routeShares(r *graph.Reader, svc *fact.Service, route *fact.Route
 		}
 		sum += uint64(b.Weight)
 		share := mesh.WeightedBackend{Weight: b.Weight}
-		if port, why := j.routeBackend(r, route, svc.Name, b); why == nil {
+		if port, why := j.routeBackend(r, route, parent, b); why == nil {
 			made.uses = append(made.uses, port)
 			share.Backend, share.Request, share.Response = port.String(), rule.Request.Then(b.Request).Joined(), b.Response.Then(rule.Response)
 		}
@@ -214,7 +219,7 @@ func (j *join) routeConnections(r *graph.Reader, svc *fact.Service, spec fact.Po
 	for _, route := range inForce {
 		shares := failed
 		if len(route.Rules) > 0 {
-			shares = j.routeShares(r, svc, route, &route.Rules[0], made)
+			shares = j.routeShares(r, svc.Name, route, &route.Rules[0], made)
 		}
 		if route.Kind == fact.TCPRoute {
 			d.Backends, d.Origins = shares, append(d.Origins, originOfRoute(route, "spec.rules[0]"))
@@ -281,18 +286,30 @@ func (j *join) inspectRoute(r *graph.Reader, route *fact.Route, f *fault) {
 	for _, parent := range route.Parents {
 		j.inspectParent(r, route, parent, f)
 	}
+	j.inspectGateways(r, route, f)
+	if len(route.Parents)+len(f.parents) == 0 {
+		f.list = nil
+		return
+	}
+	var parents []mesh.Name
+	for _, parent := range route.Parents {
+		parents = append(parents, parent.Service)
+	}
+	if len(f.parents) > 0 {
+		parents = append(parents, mesh.Name{})
+	}
 	for _, rule := range route.Rules {
 		for k, b := range rule.Backends {
 			// A backend may be permitted for one parent and not for another.
-			for _, parent := range route.Parents {
-				if _, why := j.routeBackend(r, route, parent.Service, b); why != nil && why.reason != "" {
+			for _, parent := range parents {
+				if _, why := j.routeBackend(r, route, parent, b); why != nil && why.reason != "" {
 					f.once(why.reason, fmt.Sprintf("spec.rules[%d].backendRefs[%d]", rule.Index, k), "%s; until then its share of %s", why.message, refusedBy(route.Kind))
 				}
 			}
 		}
 		for _, m := range rule.Mirrors {
-			for _, parent := range route.Parents {
-				if _, why := j.routeBackend(r, route, parent.Service, m.RouteBackend); why != nil {
+			for _, parent := range parents {
+				if _, why := j.routeBackend(r, route, parent, m.RouteBackend); why != nil {
 					f.once(why.reason, fmt.Sprintf("spec.rules[%d].filters[%d].requestMirror.backendRef", rule.Index, m.Filter), "%s; until then nothing is mirrored to it", why.message)
 				}
 			}
@@ -306,6 +323,9 @@ func (j *join) inspectOutsiders(kind string, in *graph.Input[mesh.Name, *fact.Ro
 	j.inspectors[kind] = func(r *graph.Reader, name mesh.Name, f *fault) {
 		inspect(r, name, f)
 		if route, ok := in.Get(r, name); ok && !j.member(r, name.Namespace) {
+			if len(route.Parents) == 0 {
+				f.list = nil
+			}
 			j.inspectOutsider(r, route, f)
 		}
 	}

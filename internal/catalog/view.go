@@ -17,7 +17,13 @@ func (j *join) offerProxy(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	}
 	account := accountOf(w)
 	j.offerLacking(r, w, out)
-	as := j.shared.Get(r, clients{account, j.outboundServicesOf(r, w).String()})
+	if g, ok := j.gatewayOf(r, w); ok {
+		viewer, as := j.viewerOf(r, g, w)
+		graph.PutKey(out, j.sharers, as.scope(), as)
+		graph.Put(out, j.viewers, w.UID, viewer)
+		return
+	}
+	as := j.shared.Get(r, clients{ServiceAccount: account, services: j.outboundServicesOf(r, w).String()})
 	scope := as.scope()
 	graph.PutKey(out, j.sharers, scope, as)
 	graph.Put(out, j.viewers, w.UID, fact.NewViewer(
@@ -66,12 +72,19 @@ func (j *join) hasProxy(r *graph.Reader, w *fact.Workload) bool {
 	return j.member(r, w.Namespace) && w.Class != "" && !w.Ended
 }
 
+// hasSidecar reports whether the workload has a proxy that serves an application: it is not a gateway's.
+func (j *join) hasSidecar(r *graph.Reader, w *fact.Workload) bool {
+	_, isGateway := j.gatewayOf(r, w)
+	return !isGateway && j.hasProxy(r, w)
+}
+
 func (j *join) makeProxy(r *graph.Reader, key mesh.Name) *mesh.Proxy {
 	w, _ := j.workloads.Get(r, key)
 	settings := j.mustSettings(r)
+	_, isGateway := j.gatewayOf(r, w)
 	return mesh.Seal(&mesh.Proxy{
 		Name: w.Name, UID: w.UID, Class: w.Class, Zone: w.Zone, Addresses: w.Addresses,
 		Identity:  identityOf(settings, accountOf(w)),
-		Plaintext: slices.Contains(settings.PlaintextClasses, w.Class),
+		Plaintext: slices.Contains(settings.PlaintextClasses, w.Class), Gateway: isGateway,
 	})
 }

@@ -71,8 +71,14 @@ type PolicySource struct {
 // Selector selects objects by their labels. The zero Selector selects nothing. It is immutable.
 type Selector struct{ selector labels.Selector }
 
-// NewSelector returns a Selector.
-func NewSelector(s labels.Selector) Selector { return Selector{s} }
+// NewSelector returns a Selector. One that selects nothing becomes the zero Selector, since its text
+// is that of one that selects everything.
+func NewSelector(s labels.Selector) Selector {
+	if _, selectable := s.Requirements(); !selectable {
+		return Selector{}
+	}
+	return Selector{s}
+}
 
 // Matches reports whether an object with these labels is selected.
 func (s Selector) Matches(object map[string]string) bool {

@@ -111,6 +111,8 @@ type Service struct {
 	mesh.Name
 	// Addresses are the virtual IPs, sorted. Headless and ExternalName services have none.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
+	// External are the addresses and host names of a load balancer, and the external addresses.
+	External []string `json:"external,omitempty"`
 	// Headless services resolve to the addresses of their endpoints.
 	Headless bool `json:"headless,omitempty"`
 	// ExternalName is the DNS name that an ExternalName service resolves to, otherwise

@@ -24,14 +24,16 @@ func RouteKinds() []RouteKind { return []RouteKind{GRPCRoute, HTTPRoute, TLSRout
 // IsHTTP reports whether routes of the kind are for ports with HTTP.
 func (k RouteKind) IsHTTP() bool { return k == GRPCRoute || k == HTTPRoute }
 
-// Route is a route of Gateway API with services as parents.
+// Route is a route of Gateway API with services or gateways as parents.
 type Route struct {
 	mesh.Sealed
 	mesh.Name
 	Age
-	Kind    RouteKind     `json:"kind"`
-	Parents []RouteParent `json:"parents"`
-	// Hosts are the server names of a TLSRoute, in lower case: exact, or "*." and a suffix.
+	Kind     RouteKind       `json:"kind"`
+	Parents  []RouteParent   `json:"parents,omitempty"`
+	Gateways []GatewayParent `json:"gateways,omitempty"`
+	// Hosts are the server names of a TLSRoute and, for Gateways only, the hosts of requests, in
+	// lower case: exact, or "*." and a suffix.
 	Hosts []string    `json:"hosts,omitempty"`
 	Rules []RouteRule `json:"rules"`
 }

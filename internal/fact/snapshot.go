@@ -22,9 +22,13 @@ func (s *Snapshot) Digest() mesh.Digest {
 	return mesh.JoinDigests(s.Settings.Digest(), s.Views.Digest(), s.Namespaces.Digest(), s.Services.Digest(), s.Workloads.Digest(), s.Problems.Digest())
 }
 
-// Problems are the errors of one object, sorted by field and reason.
+// Problems are the errors of one object, sorted by field and reason, and what else its status says.
 type Problems struct {
 	mesh.Sealed
 	Object mesh.ObjectRef `json:"object"`
 	List   []mesh.Problem `json:"list"`
+	// Parents are the indexes of those parents of a Route that are Gateways of the mesh.
+	Parents []int `json:"parents,omitempty"`
+	// Gateway is set for Gateways of the mesh.
+	Gateway *GatewayState `json:"gateway,omitempty"`
 }

@@ -17,6 +17,7 @@ import (
 	specs "github.com/outrigger-mesh/outrigger/apis/specs/v1alpha4"
 	split "github.com/outrigger-mesh/outrigger/apis/split/v1alpha4"
 	"github.com/outrigger-mesh/outrigger/apis/status"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -70,6 +71,8 @@ func Kinds() []Kind {
 			func(o *gateway.TCPRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
 				return o.Spec.ParentRefs, &o.Status.RouteStatus
 			}, "v1alpha2"),
+		withStatus(kind(Gateway, gatewayKind("GatewayClass"), addGateway, plain(gatewayClass), nil, "v1beta1"), setGatewayClass),
+		withStatus(kind(Gateway, gatewayKind("Gateway"), addGateway, plain(gatewayOf), nil, "v1beta1"), setGateway),
 		kind(Gateway, gatewayKind("ReferenceGrant"), addGateway, plain(referenceGrant), nil, "v1beta1", "v1alpha2"),
 
 		MeshConfig(),
@@ -102,8 +105,8 @@ type Kind struct {
 	holds  func(runtime.Object) bool
 	fact   func(*Mapper, runtime.Object, *notes) mesh.Digester
 	status func(client.Object) Status
-	// parents is set for routes of Gateway API.
-	parents func(client.Object) ([]gateway.ParentReference, *gateway.RouteStatus)
+	// report writes a status that Gateway API defines, as SetGatewayStatus.
+	report func(client.Object, *fact.Problems, metav1.Time) (fresh []mesh.Problem, changed bool)
 }
 
 // Role is the role that a kind's objects have in the mesh.
@@ -152,12 +155,32 @@ func kind[T any, P object[T]](role Role, gvk schema.GroupVersionKind, types func
 
 // route makes the row of a kind of routes. The function parents returns an object's
 // parents and status.
-func route[T any, P object[T]](name string, fact func(*Mapper, P, *notes) mesh.Digester,
+func route[T any, P object[T]](name string, content func(*Mapper, P, *notes) mesh.Digester,
 	parents func(P) ([]gateway.ParentReference, *gateway.RouteStatus), older ...string,
 ) Kind {
-	k := kind(Gateway, gatewayKind(name), addGateway, fact, nil, older...)
-	k.parents = func(obj client.Object) ([]gateway.ParentReference, *gateway.RouteStatus) { return parents(obj.(P)) }
+	k := kind(Gateway, gatewayKind(name), addGateway, content, nil, older...)
+	k.report = func(obj client.Object, found *fact.Problems, now metav1.Time) ([]mesh.Problem, bool) {
+		refs, status := parents(obj.(P))
+		return setParents(refs, status, obj.GetGeneration(), content(nil, obj.(P), new(notes)), found, now)
+	}
 	return k
+}
+
+// withStatus makes a row of Gateway API with the function that writes the status.
+func withStatus(k Kind, report func(client.Object, *fact.Problems, metav1.Time) (fresh []mesh.Problem, changed bool)) Kind {
+	k.report = report
+	return k
+}
+
+// HasGatewayStatus reports whether the kind's Problems are written to a status that Gateway API
+// defines.
+func (k Kind) HasGatewayStatus() bool { return k.report != nil }
+
+// SetGatewayStatus writes what was found out about an object of Gateway API to its status. It returns
+// the Problems that the status did not contain yet, and whether the status has changed. It must not
+// be called unless HasGatewayStatus is true.
+func (k Kind) SetGatewayStatus(obj client.Object, found *fact.Problems, now metav1.Time) (fresh []mesh.Problem, changed bool) {
+	return k.report(obj, found, now)
 }
 
 func gatewayKind(name string) schema.GroupVersionKind {
@@ -185,14 +208,29 @@ func (k Kind) Status(obj client.Object) Status { return k.status(obj) }
 
 // Resource returns the kind's resource name, such as "egresses".
 func (k Kind) Resource() schema.GroupResource {
-	plural, _ := meta.UnsafeGuessKindToResource(k.GroupVersionKind)
+	plural, _ := k.resources()
 	return plural.GroupResource()
+}
+
+// AddToMapper adds the kind to a mapper.
+func (k Kind) AddToMapper(mapper *meta.DefaultRESTMapper) {
+	plural, singular := k.resources()
+	mapper.AddSpecific(k.GroupVersionKind, plural, singular, k.Scope())
+}
+
+// resources returns the plural and the singular of the kind's resource.
+func (k Kind) resources() (plural, singular schema.GroupVersionResource) {
+	plural, singular = meta.UnsafeGuessKindToResource(k.GroupVersionKind)
+	if k.Kind == kindGateway {
+		plural.Resource = "gateways" // The guess is gatewaies.
+	}
+	return plural, singular
 }
 
 // Scope returns whether the kind is namespaced.
 func (k Kind) Scope() meta.RESTScope {
 	switch k.GroupKind() {
-	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: outrigger.GroupName, Kind: "ClusterAccessPolicy"}:
+	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: outrigger.GroupName, Kind: "ClusterAccessPolicy"}, gatewayKind("GatewayClass").GroupKind():
 		return meta.RESTScopeRoot
 	}
 	return meta.RESTScopeNamespace

@@ -57,7 +57,8 @@ func (m *Mapper) Kinds() []Kind { return m.opts.Kinds }
 // Pods, the UID. It reads the whole spec, except for Pods: there only the service
 // account, hostNetwork, the readiness gates, the name, ports and restart policy of
 // containers and init containers, and the redirection variable of the mesh's own init
-// container. Of the status it reads only a Pod's phase, addresses and conditions. Sources
+// container. Of the status it reads only a Pod's phase, addresses and conditions, and the load
+// balancer of a Service. Sources
 // that keep objects may drop everything else.
 func (m *Mapper) Fact(obj runtime.Object) (fact.Fact, bool) {
 	kind, ref, ok := m.find(obj)

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	gateway "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/outrigger-mesh/outrigger/internal/fact"
@@ -24,16 +23,11 @@ const ConditionPartiallyInvalid = "PartiallyInvalid"
 // droppedRule begins the message of ConditionPartiallyInvalid, as Gateway API demands.
 const droppedRule = "Dropped Rule: what follows matches nothing, or is answered with 500\n"
 
-// HasParents reports whether the kind's Problems are written to a status with an entry for
-// each parent.
-func (k Kind) HasParents() bool { return k.parents != nil }
-
-// SetParents writes the Problems of a route to its status: one entry for each parent that
-// is a Service, with the conditions that Gateway API defines. Entries of other controllers
-// stay. It returns the Problems that the status did not contain yet, and whether the
-// status has changed. It must not be called unless HasParents is true.
-func (k Kind) SetParents(obj client.Object, problems []mesh.Problem, now metav1.Time) (fresh []mesh.Problem, changed bool) {
-	refs, status := k.parents(obj)
+// setParents writes the Problems of a route with the content to its status: one entry for each parent
+// that is a Service or a Gateway of the mesh, with the conditions that Gateway API defines. Entries of
+// other controllers stay.
+func setParents(refs []gateway.ParentReference, status *gateway.RouteStatus, generation int64, content mesh.Digester, found *fact.Problems, now metav1.Time) (fresh []mesh.Problem, changed bool) {
+	problems := found.List
 	var former, next []gateway.RouteParentStatus
 	for _, entry := range status.Parents {
 		if entry.ControllerName == ControllerName {
@@ -44,14 +38,14 @@ func (k Kind) SetParents(obj client.Object, problems []mesh.Problem, now metav1.
 	}
 	others := len(next)
 	for i, ref := range refs {
-		if !isServiceParent(ref) && !isServiceWithoutGroup(ref) {
+		if !isServiceParent(ref) && !isServiceWithoutGroup(ref) && !slices.Contains(found.Parents, i) {
 			continue
 		}
 		entry := gateway.RouteParentStatus{ParentRef: ref, ControllerName: ControllerName}
 		if at := slices.IndexFunc(former, func(f gateway.RouteParentStatus) bool { return equality.Semantic.DeepEqual(f.ParentRef, ref) }); at >= 0 {
 			entry.Conditions = slices.Clone(former[at].Conditions)
 		}
-		setParentConditions(&entry.Conditions, i, problems, k.isDropped(obj), obj.GetGeneration(), now)
+		setParentConditions(&entry.Conditions, i, problems, isDropped(content), generation, now)
 		next = append(next, entry)
 	}
 	for _, p := range problems {
@@ -76,8 +70,8 @@ func reportedTo(entries []gateway.RouteParentStatus, p mesh.Problem) bool {
 
 // isDropped reports whether the route has rules, and none of them does what it says: each
 // matches nothing, or answers 500 to all requests.
-func (k Kind) isDropped(obj client.Object) bool {
-	route, ok := k.fact(nil, obj, new(notes)).(*fact.Route)
+func isDropped(content mesh.Digester) bool {
+	route, ok := content.(*fact.Route)
 	return ok && route.Kind.IsHTTP() && len(route.Rules) > 0 &&
 		!slices.ContainsFunc(route.Rules, func(rule fact.RouteRule) bool { return !rule.Unusable && len(rule.Matches) > 0 })
 }
@@ -100,15 +94,7 @@ func setParentConditions(conditions *[]metav1.Condition, parent int, problems []
 			others = append(others, p)
 		}
 	}
-	set := func(kind string, holds bool, reason, text string) {
-		status := metav1.ConditionFalse
-		if holds {
-			status = metav1.ConditionTrue
-		}
-		meta.SetStatusCondition(conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: text, ObservedGeneration: generation, LastTransitionTime: now,
-		})
-	}
+	set := (conditionSet{conditions, generation, now}).set
 	if dropped && len(refused) == 0 {
 		refused, partial = partial, nil
 	}

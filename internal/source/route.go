@@ -13,15 +13,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// httpRoute returns nil for a route without a service as parent: it is for a gateway, and
-// not the mesh's concern.
+// httpRoute returns nil for a route without a service or a gateway as parent.
 func httpRoute(obj *HTTPRoute, n *notes) mesh.Digester {
 	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Kind: fact.HTTPRoute}
-	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs, &obj.later); len(route.Parents) == 0 {
+	if !n.parents(route, obj.Spec.ParentRefs, &obj.later) {
 		return nil
 	}
 	n.checkFields(&obj.later)
-	n.ignoredHostnames(obj.Spec.Hostnames)
+	n.routeHosts(route, obj.Spec.Hostnames)
 	for i := range obj.Spec.Rules {
 		from, path := &obj.Spec.Rules[i], index("spec.rules", i)
 		rule := fact.RouteRule{Index: i, Name: string(deref(from.Name, ""))}
@@ -50,14 +49,14 @@ func httpRoute(obj *HTTPRoute, n *notes) mesh.Digester {
 	return mesh.Seal(route)
 }
 
-// grpcRoute returns nil for a route without a service as parent.
+// grpcRoute returns nil for a route without a service or a gateway as parent.
 func grpcRoute(obj *GRPCRoute, n *notes) mesh.Digester {
 	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Kind: fact.GRPCRoute}
-	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs, &obj.later); len(route.Parents) == 0 {
+	if !n.parents(route, obj.Spec.ParentRefs, &obj.later) {
 		return nil
 	}
 	n.checkFields(&obj.later)
-	n.ignoredHostnames(obj.Spec.Hostnames)
+	n.routeHosts(route, obj.Spec.Hostnames)
 	for i := range obj.Spec.Rules {
 		from, path := &obj.Spec.Rules[i], index("spec.rules", i)
 		rule := fact.RouteRule{Index: i, Name: string(deref(from.Name, ""))}
@@ -85,11 +84,40 @@ func grpcRoute(obj *GRPCRoute, n *notes) mesh.Digester {
 	return mesh.Seal(route)
 }
 
-func (n *notes) ignoredHostnames(hostnames []gateway.Hostname) {
-	if len(hostnames) > 0 {
+// parents sets the parents of a route, and returns false if there are none.
+func (n *notes) parents(route *fact.Route, refs []gateway.ParentReference, later *laterFields) bool {
+	route.Parents = n.routeParents(route.Namespace, refs, later)
+	route.Gateways = n.gatewayParents(route.Namespace, refs, later)
+	return len(route.Parents)+len(route.Gateways) > 0
+}
+
+// routeHosts sets the hosts of a route for gateways. A route whose hosts are all invalid gets one
+// that no request has.
+func (n *notes) routeHosts(route *fact.Route, hostnames []gateway.Hostname) {
+	if len(hostnames) == 0 {
+		return
+	}
+	if len(route.Parents) > 0 {
 		n.add(ReasonNoEffect, "spec.hostnames", "host names have no effect in a route of a Service, whose requests are recognized by the address that the client connects to; remove them")
 	}
+	if len(route.Gateways) == 0 {
+		return
+	}
+	for i, hostname := range hostnames {
+		host := strings.ToLower(string(hostname))
+		if !isDNSName(strings.TrimPrefix(host, "*.")) {
+			n.add(fact.ReasonUnsupportedValue, index("spec.hostnames", i), "%q is not a host and is ignored; write a DNS name without a port", host)
+			continue
+		}
+		route.Hosts = append(route.Hosts, host)
+	}
+	if route.Hosts = unique(route.Hosts); len(route.Hosts) == 0 {
+		route.Hosts = []string{noHost}
+	}
 }
+
+// noHost is a host name that no request has (RFC 6761).
+const noHost = "host.invalid"
 
 // maxRoute bounds what a route may make of a proxy's configuration, in bytes: it has each rule for
 // each of its matches, and all of it for each parent.
@@ -107,11 +135,11 @@ func (n *notes) boundRoute(route *fact.Route) {
 		others, _ := json.Marshal(rule)
 		size += len(matches) + count*len(others)
 	}
-	if size *= len(route.Parents); size <= maxRoute {
+	if size *= len(route.Parents) + len(route.Gateways)*max(1, len(route.Hosts)); size <= maxRoute {
 		return
 	}
 	rule := fact.RouteRule{Matches: []fact.RouteMatch{{}}}
-	n.unusable(&rule, fact.ReasonUnsupportedValue, "spec.rules", "with each rule for each of its matches, and all of them for each of %d parents, the route makes about %d KiB of configuration for each proxy, of at most %d; use several routes, fewer parents, or fewer filters and backends in rules with many matches", len(route.Parents), size>>10, maxRoute>>10)
+	n.unusable(&rule, fact.ReasonUnsupportedValue, "spec.rules", "with each rule for each of its matches, and all of them for each of %d parents, the route makes about %d KiB of configuration for each proxy, of at most %d; use several routes, fewer parents and hosts, or fewer filters and backends in rules with many matches", len(route.Parents)+len(route.Gateways), size>>10, maxRoute>>10)
 	route.Rules = []fact.RouteRule{rule}
 }
 

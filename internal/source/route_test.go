@@ -40,9 +40,13 @@ func TestHTTPRoute(t *testing.T) {
 		return parents + `{"index":0,` + any + `,` + broken + `,` + toV1 + `,"session":` + session + `}]}`
 	}
 	check(t, httpRoute, []row{
-		{"a gateway's route is nothing to the mesh", `{parentRefs: [{name: cart}], rules: [{` + v1 + `}]}`, `nothing`, nil},
+		{"a route of another kind of parent is nothing to the mesh", `{parentRefs: [{kind: Mesh, name: cart}], rules: [{` + v1 + `}]}`, `nothing`, nil},
+		{"a gateway's route", `{parentRefs: [{name: web, namespace: edge, sectionName: http, port: 80}], hostnames: [A.example.com, "*.b.example.com", "c:80"], rules: []}`,
+			`{"kind":"HTTPRoute","gateways":[{"index":0,"gateway":{"namespace":"edge","name":"web"},"listener":"http","port":80}],"hosts":["a.example.com","*.b.example.com"],"rules":null}`, []string{"UnsupportedValue spec.hostnames[2]"}},
+		{"without a valid host no request matches", `{parentRefs: [{name: web}], hostnames: ["a b"], rules: []}`,
+			`{"kind":"HTTPRoute","gateways":[{"index":0,"gateway":{"namespace":"shop","name":"web"}}],"hosts":["host.invalid"],"rules":null}`, []string{"UnsupportedValue spec.hostnames[0]"}},
 		{"parents by port and by name", `{parentRefs: [{name: gw}, {group: "", kind: Service, name: cart, port: 80}, {group: "", kind: Service, name: web, namespace: front, sectionName: http}]}`,
-			`{"kind":"HTTPRoute","parents":[{"index":1,"service":{"namespace":"shop","name":"cart"},"port":80},{"index":2,"service":{"namespace":"front","name":"web"},"portName":"http"}],"rules":null}`, nil},
+			`{"kind":"HTTPRoute","parents":[{"index":1,"service":{"namespace":"shop","name":"cart"},"port":80},{"index":2,"service":{"namespace":"front","name":"web"},"portName":"http"}],"gateways":[{"index":0,"gateway":{"namespace":"shop","name":"gw"}}],"rules":null}`, nil},
 		{"without matches all match", ofCart(`{name: all, ` + v1 + `}`), parents + `{"index":0,"name":"all",` + any + `,` + toV1 + `}]}`, nil},
 		{"matches with their precedence", ofCart(`{matches: [{path: {type: Exact, value: /a}}, {path: {value: /ab/}, method: GET}, {path: {type: RegularExpression, value: "/a.c"}, headers: [{name: X-A, value: b}, {name: x-a, value: c}], queryParams: [{name: Q, value: r}]}], ` + v1 + `}`),
 			parents + `{"index":0,"matches":[{"path":{"exact":"/a"},"precedence":[2,2,0,0,0]},{"path":{"prefix":"/ab"},"methods":["GET"],"precedence":[0,3,1,0,0]},` +
@@ -158,7 +162,9 @@ func TestGatewayTCPRoute(t *testing.T) {
 	const parents = `{"kind":"TCPRoute","parents":[{"index":0,"service":{"namespace":"shop","name":"cart"}}],"rules":[`
 	const first = `{"index":0,"matches":null,"backends":[{"service":{"namespace":"shop","name":"v1"},"port":80,"weight":2}]}]}`
 	check(t, tcpRoute, []row{
-		{"a gateway's route is nothing to the mesh", `{parentRefs: [{name: cart}], rules: [{backendRefs: [{name: v1, port: 80}]}]}`, `nothing`, nil},
+		{"a route of another kind of parent is nothing to the mesh", `{parentRefs: [{kind: Mesh, name: cart}], rules: [{backendRefs: [{name: v1, port: 80}]}]}`, `nothing`, nil},
+		{"a gateway's route", `{parentRefs: [{name: web}], rules: [{backendRefs: [{name: v1, port: 80, weight: 2}]}]}`,
+			`{"kind":"TCPRoute","gateways":[{"index":0,"gateway":{"namespace":"shop","name":"web"}}],"rules":[` + first, nil},
 		{"weights", ofCart(`{backendRefs: [{name: v1, port: 80, weight: 2}]}`), parents + first, nil},
 		{"only the first rule matches", ofCart(`{backendRefs: [{name: v1, port: 80, weight: 2}]}, {backendRefs: [{name: v2, port: 80}]}`), parents + first, []string{"NoEffect spec.rules[1]"}},
 	})
@@ -202,7 +208,7 @@ func TestParents(t *testing.T) {
 		problem(source.ReasonNoEffect, "spec.hostnames"),
 	}
 	now := metav1.NewTime(time.Unix(1700000000, 0))
-	fresh, changed := kind.SetParents(route, problems, now)
+	fresh, changed := kind.SetGatewayStatus(route, &fact.Problems{List: problems}, now)
 	if !changed || len(fresh) != len(problems) {
 		t.Errorf("%d of %d Problems are new, changed is %v", len(fresh), len(problems), changed)
 	}
@@ -230,11 +236,11 @@ func TestParents(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the parents (-want +got):\n%s", diff)
 	}
-	if fresh, changed := kind.SetParents(route, problems, metav1.Now()); changed || len(fresh) > 0 {
+	if fresh, changed := kind.SetGatewayStatus(route, &fact.Problems{List: problems}, metav1.Now()); changed || len(fresh) > 0 {
 		t.Errorf("the second time %d Problems are new, changed is %v", len(fresh), changed)
 	}
 	route.Spec.ParentRefs = route.Spec.ParentRefs[:1]
-	if _, changed := kind.SetParents(route, nil, metav1.Now()); !changed || len(route.Status.Parents) != 1 {
+	if _, changed := kind.SetGatewayStatus(route, new(fact.Problems), metav1.Now()); !changed || len(route.Status.Parents) != 1 {
 		t.Errorf("without services as parents, the status has %d entries", len(route.Status.Parents))
 	}
 }

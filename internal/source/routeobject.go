@@ -83,7 +83,8 @@ func addGateway(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(version,
 		&HTTPRoute{}, &HTTPRouteList{}, &GRPCRoute{}, &GRPCRouteList{},
 		&gateway.TLSRoute{}, &gateway.TLSRouteList{}, &gateway.TCPRoute{}, &gateway.TCPRouteList{},
-		&gateway.ReferenceGrant{}, &gateway.ReferenceGrantList{})
+		&gateway.ReferenceGrant{}, &gateway.ReferenceGrantList{},
+		&gateway.GatewayClass{}, &gateway.GatewayClassList{}, &gateway.Gateway{}, &gateway.GatewayList{})
 	metav1.AddToGroupVersion(scheme, version)
 	return nil
 }

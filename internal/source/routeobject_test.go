@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
@@ -32,7 +33,7 @@ func TestUnknownFields(t *testing.T) {
 		{"an unknown part of a backend", ofCart(`{backendRefs: [{name: v1, port: 80, zone: a}]}`), routeHead + all + `"unusable":true,` + routeTail + `}]}`, []string{"UnsupportedValue spec.rules[0].backendRefs[0].zone"}},
 		{"an unknown part of a parent", `{parentRefs: [{group: "", kind: Service, name: cart, from: a}], rules: [{` + v1 + `}]}`, `nothing`, []string{"NoMatchingParent spec.parentRefs[0]"}},
 		{"an unknown part of the route", `{parentRefs: [{group: "", kind: Service, name: cart}], novelty: 1, rules: [{` + v1 + `}]}`, routeHead + all + routeTail + `}]}`, []string{"NoEffect spec.novelty"}},
-		{"a route of others", `{parentRefs: [{name: gateway}], rules: [{match: 1}]}`, `nothing`, nil},
+		{"a route of others", `{parentRefs: [{kind: Mesh, name: mesh}], rules: [{match: 1}]}`, `nothing`, nil},
 		{"a parent without its group", `{parentRefs: [{kind: Service, name: cart}], rules: [{` + v1 + `}]}`, `nothing`, []string{"NoMatchingParent spec.parentRefs[0]"}},
 	})
 	check(t, grpcRoute, []row{
@@ -119,7 +120,7 @@ func TestDroppedRoute(t *testing.T) {
 				if err := yaml.Unmarshal([]byte(text), obj); err != nil {
 					t.Fatal(err)
 				}
-				kind.SetParents(obj, factOf(t, text).Problems, metav1.NewTime(time.Unix(1700000000, 0)))
+				kind.SetGatewayStatus(obj, &fact.Problems{List: factOf(t, text).Problems}, metav1.NewTime(time.Unix(1700000000, 0)))
 				conditions := map[string]string{}
 				for _, c := range obj.(*source.HTTPRoute).Status.Parents[0].Conditions {
 					conditions[c.Type] = string(c.Status) + " " + c.Reason

@@ -26,8 +26,19 @@ func service(obj *corev1.Service, n *notes) mesh.Digester {
 		s.Headless = true
 	default:
 		s.Addresses = addresses(append([]string{obj.Spec.ClusterIP}, obj.Spec.ClusterIPs...))
+		s.External = externalAddresses(obj)
 	}
 	return mesh.Seal(s)
+}
+
+// externalAddresses returns the addresses of the service outside the cluster.
+func externalAddresses(obj *corev1.Service) []string {
+	var all []string
+	for _, at := range obj.Status.LoadBalancer.Ingress {
+		all = append(all, cmp.Or(at.IP, at.Hostname))
+	}
+	all = append(all, obj.Spec.ExternalIPs...)
+	return slices.DeleteFunc(unique(all), func(address string) bool { return address == "" })
 }
 
 func (n *notes) externalName(value string) string {

@@ -10,10 +10,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// tlsRoute returns nil for a route without a service as parent.
+// tlsRoute returns nil for a route without a service or a gateway as parent.
 func tlsRoute(obj *gateway.TLSRoute, n *notes) mesh.Digester {
 	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Kind: fact.TLSRoute}
-	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs, new(laterFields)); len(route.Parents) == 0 {
+	if !n.parents(route, obj.Spec.ParentRefs, new(laterFields)) {
 		return nil
 	}
 	for i, hostname := range obj.Spec.Hostnames {
@@ -30,10 +30,10 @@ func tlsRoute(obj *gateway.TLSRoute, n *notes) mesh.Digester {
 	return mesh.Seal(route)
 }
 
-// gatewayTCPRoute returns nil for a route without a service as parent.
+// gatewayTCPRoute returns nil for a route without a service or a gateway as parent.
 func gatewayTCPRoute(obj *gateway.TCPRoute, n *notes) mesh.Digester {
 	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Kind: fact.TCPRoute}
-	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs, new(laterFields)); len(route.Parents) == 0 {
+	if !n.parents(route, obj.Spec.ParentRefs, new(laterFields)) {
 		return nil
 	}
 	for i, rule := range obj.Spec.Rules {

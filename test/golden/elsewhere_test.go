@@ -46,7 +46,7 @@ const routed = `
 `
 
 // anywhere are the kinds whose objects say themselves which callers or namespaces they are for.
-var anywhere = []string{"Egress", "Retry", "ClusterAccessPolicy"}
+var anywhere = []string{"GatewayClass", "Egress", "Retry", "ClusterAccessPolicy"}
 
 // twinOf is the namespace that has the same objects as another one.
 func twinOf(namespace string) string { return "twin-of-" + namespace }
@@ -165,7 +165,7 @@ func TestSameNamesElsewhere(t *testing.T) {
 						policies = append(policies, moved(o))
 					}
 				}
-				if kind != "MeshConfig" && kind != "Namespace" && kind != "ClusterAccessPolicy" {
+				if kind != "MeshConfig" && kind != "Namespace" && kind != "ClusterAccessPolicy" && kind != "GatewayClass" {
 					all = append(all, twin(o, namespaces).(manifestObject))
 				}
 			}

@@ -25,7 +25,7 @@ func Mapper() meta.RESTMapper {
 		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
 	for _, kind := range source.Kinds() {
-		mapper.Add(kind.GroupVersionKind, kind.Scope())
+		kind.AddToMapper(mapper)
 	}
 	return mapper
 }

@@ -43,6 +43,7 @@ func Trim(obj any) (any, error) {
 		return &corev1.Service{
 			ObjectMeta: trimMeta(&obj.ObjectMeta, nil, corev1.AnnotationTopologyMode, corev1.DeprecatedAnnotationTopologyAwareHints),
 			Spec:       obj.Spec,
+			Status:     corev1.ServiceStatus{LoadBalancer: obj.Status.LoadBalancer},
 		}, nil
 	case *discoveryv1.EndpointSlice:
 		return trimEndpointSlice(obj), nil

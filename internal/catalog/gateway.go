@@ -1,0 +1,398 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/internal/graph"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// GatewayLabel is the label, defined by Gateway API, with which pods say of which Gateway in their
+// namespace they are.
+const GatewayLabel = "gateway.networking.k8s.io/gateway-name"
+
+// families are the address families that pods have.
+type families struct{ four, six bool }
+
+func familiesOf(addresses []netip.Addr) families {
+	var f families
+	for _, a := range addresses {
+		f.four, f.six = f.four || a.Unmap().Is4(), f.six || a.Is6() && !a.Is4In6()
+	}
+	return f
+}
+
+func (f families) String() string { return fmt.Sprintf("IPv4 %t IPv6 %t", f.four, f.six) }
+
+// unspecified returns the unspecified address of each family.
+func (f families) unspecified() []netip.Addr {
+	var all []netip.Addr
+	if f.four {
+		all = append(all, netip.IPv4Unspecified())
+	}
+	if f.six {
+		all = append(all, netip.IPv6Unspecified())
+	}
+	return all
+}
+
+// gateway returns a Gateway of the mesh: one in a namespace of the mesh, and of a class of the mesh.
+func (j *join) gateway(r *graph.Reader, name mesh.Name) (*fact.Gateway, bool) {
+	g, ok := j.gateways.Get(r, name)
+	if !ok || !j.member(r, name.Namespace) {
+		return nil, false
+	}
+	_, ok = j.gatewayClasses.Get(r, mesh.Name{Name: g.Class})
+	return g, ok
+}
+
+// gatewayOf returns the Gateway of which the workload is a pod.
+func (j *join) gatewayOf(r *graph.Reader, w *fact.Workload) (*fact.Gateway, bool) {
+	name := w.Labels[GatewayLabel]
+	if name == "" {
+		return nil, false
+	}
+	return j.gateway(r, mesh.Name{Namespace: w.Namespace, Name: name})
+}
+
+// servesGateway returns the clients that the proxy of a gateway's pod is one of.
+func servesGateway(g *fact.Gateway, w *fact.Workload) clients {
+	return clients{ServiceAccount: accountOf(w), gateway: g.Name.Name, families: familiesOf(w.Addresses)}
+}
+
+// viewerOf returns the View of a gateway's pod, and whose Outbound it has. A class that cannot be a
+// gateway gets no ports: as those of a sidecar, they would be something else.
+func (j *join) viewerOf(r *graph.Reader, g *fact.Gateway, w *fact.Workload) (*fact.Viewer, clients) {
+	as := servesGateway(g, w)
+	if !j.supports(w.Class, mesh.FeatureGateways) {
+		as.families = families{}
+	}
+	return fact.NewViewer(j.proxies.Get(r, w.Name), j.settingsOf(r, w), gatewayInbound, gatewayEgress, as.scope()), as
+}
+
+// The Inbound and the Egress of the proxies of gateways.
+var (
+	gatewayInbound = mesh.Seal(&mesh.Inbound{TLS: mesh.Strict})
+	gatewayEgress  = mesh.Seal(&mesh.Egress{})
+)
+
+// attached is a route at a listener, with the hosts for which it is there.
+type attached struct {
+	*fact.Route
+	hosts []string
+}
+
+// attachedTo returns the routes at the listener in order of age.
+func (j *join) attachedTo(r *graph.Reader, g *fact.Gateway, l *fact.GatewayListener) []attached {
+	var all []attached
+	for _, kind := range j.routes {
+		for _, a := range kind.ofGateway.Get(r, g.Name) {
+			route, ok := kind.Get(r, a.key)
+			if !ok || !j.member(r, route.Namespace) {
+				continue
+			}
+			var hosts []string
+			for _, parent := range route.Gateways {
+				if parent.Gateway == g.Name && isMeant(parent, l) && j.admits(r, g, l, route) {
+					hosts = hostsAt(l, route)
+				}
+			}
+			if len(hosts) > 0 {
+				all = append(all, attached{route, hosts})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b attached) int {
+		return cmp.Or(cmp.Compare(a.Created, b.Created), a.Name.Compare(b.Name))
+	})
+	return all
+}
+
+// isMeant reports whether the parent of a route includes the listener.
+func isMeant(parent fact.GatewayParent, l *fact.GatewayListener) bool {
+	return (parent.Listener == "" || parent.Listener == l.Name) && (parent.Port == 0 || parent.Port == l.Port)
+}
+
+// admits reports whether a listener admits the kind and the namespace of a route.
+func (j *join) admits(r *graph.Reader, g *fact.Gateway, l *fact.GatewayListener, route *fact.Route) bool {
+	if !slices.Contains(l.Kinds, route.Kind) {
+		return false
+	}
+	if l.All || l.Same && route.Namespace == g.Namespace {
+		return true
+	}
+	ns, ok := j.namespaces.Get(r, mesh.Name{Name: route.Namespace})
+	return ok && l.Namespaces.Matches(ns.Labels)
+}
+
+// hostsAt returns the hosts that both the listener and the route have, sorted. A route without hosts
+// is for all of the listener's.
+func hostsAt(l *fact.GatewayListener, route *fact.Route) []string {
+	if len(route.Hosts) == 0 {
+		return []string{cmp.Or(l.Host, mesh.AnyHost)}
+	}
+	var hosts []string
+	for _, host := range route.Hosts {
+		switch {
+		case covers(l.Host, host):
+			hosts = append(hosts, host)
+		case covers(host, l.Host):
+			hosts = append(hosts, l.Host)
+		}
+	}
+	slices.SortFunc(hosts, mesh.CompareHosts)
+	return slices.Compact(hosts)
+}
+
+// covers reports whether a host or wildcard includes all that another one includes. Empty is for all
+// hosts.
+func covers(pattern, host string) bool {
+	suffix, isWildcard := strings.CutPrefix(pattern, "*")
+	return pattern == "" || pattern == host || isWildcard && len(host) > len(pattern) && strings.HasSuffix(host, suffix)
+}
+
+// makeGateway returns the Outbound of a gateway's proxies: a Destination for each port.
+func (j *join) makeGateway(r *graph.Reader, key clients) *mesh.Outbound {
+	g, ok := j.gateway(r, mesh.Name{Namespace: key.Namespace, Name: key.gateway})
+	ports, backends := map[string]*mesh.Destination{}, map[string]*mesh.Backend{}
+	ok = ok && key.families != families{}
+	for i := 0; ok && i < len(g.Listeners); i++ {
+		first := &g.Listeners[i]
+		if first.Unusable || slices.ContainsFunc(g.Listeners[:i], func(l fact.GatewayListener) bool { return !l.Unusable && l.Port == first.Port }) {
+			continue
+		}
+		made := &destinations{}
+		d := j.gatewayPort(r, g, first, made)
+		d.Addresses = key.families.unspecified()
+		ports[d.Name] = mesh.Seal(d)
+		for _, used := range made.uses {
+			for _, b := range j.offeredTo(r, key.ServiceAccount, used) {
+				backends[b.Name] = b
+			}
+		}
+	}
+	return mesh.NewOutbound(key.scope(), mesh.TableOf(ports), mesh.TableOf(backends))
+}
+
+// offeredTo returns the Backends of a service port that an account gets.
+func (j *join) offeredTo(r *graph.Reader, account fact.ServiceAccount, port mesh.ServicePort) []*mesh.Backend {
+	if j.mustSettings(r).PermissivePolicy {
+		return j.backends.Get(r, port).list
+	}
+	return j.filtered.Get(r, filter{port: port, source: account}).list
+}
+
+// gatewayPort returns the Destination of a port, of which the listener is the first one, and adds the
+// ports of its backends to made.uses.
+func (j *join) gatewayPort(r *graph.Reader, g *fact.Gateway, first *fact.GatewayListener, made *destinations) *mesh.Destination {
+	port := mesh.ServicePort{Name: g.Name, Port: first.Port}
+	d := &mesh.Destination{
+		Name: "gateway/" + port.String(), Service: port, Origins: []mesh.Origin{originOf(kindGateway, g.Name, "")},
+		Port: first.Port, Protocol: first.Protocol, Listens: true,
+	}
+	switch {
+	case first.Protocol.IsHTTP():
+		j.gatewayRequests(r, g, d, made)
+	case first.ByServerName:
+		j.gatewayServers(r, g, d, made)
+	default:
+		d.Backends = failed
+		if routes := j.attachedTo(r, g, first); len(routes) > 0 {
+			d.Backends = j.gatewayShares(r, routes[0].Route, made)
+		}
+	}
+	slices.SortFunc(made.uses, mesh.ServicePort.Compare)
+	made.uses = slices.Compact(made.uses)
+	for _, used := range made.uses {
+		d.HashOn = appendHash(d.HashOn, j.policies.Get(r, used.Name).Upstream.LoadBalancing)
+	}
+	return d
+}
+
+// gatewayRequests sets the Hosts and Routes of a port with HTTP.
+func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destination, made *destinations) {
+	type candidate struct {
+		mesh.Route
+		fact.Precedence
+	}
+	var candidates []candidate
+	for i := range g.Listeners {
+		l := &g.Listeners[i]
+		if l.Unusable || l.Port != d.Port {
+			continue
+		}
+		d.Hosts = append(d.Hosts, cmp.Or(l.Host, mesh.AnyHost))
+		for _, route := range j.attachedTo(r, g, l) {
+			hosts := slices.DeleteFunc(slices.Clone(route.hosts), func(host string) bool { return j.listenerFor(g, l.Port, host) != l })
+			d.Hosts = append(d.Hosts, hosts...)
+			for k := range route.Rules {
+				rule := &route.Rules[k]
+				out := j.routeOf(r, mesh.Name{}, route.Route, rule, made)
+				for _, match := range rule.Matches {
+					out.Match, out.Session = match.HTTPMatch, sessionFor(route.Route, rule, match.Path)
+					for _, host := range hosts {
+						out.Host = host
+						candidates = append(candidates, candidate{out, match.Precedence})
+					}
+				}
+			}
+		}
+	}
+	slices.SortFunc(d.Hosts, mesh.CompareHosts)
+	d.Hosts = slices.Compact(d.Hosts)
+	// The routes are in order of age, and their rules and matches in the user's order.
+	slices.SortStableFunc(candidates, func(a, b candidate) int {
+		return cmp.Or(mesh.CompareHosts(a.Host, b.Host), slices.Compare(b.Precedence[:], a.Precedence[:]))
+	})
+	for _, c := range candidates {
+		d.Routes = append(d.Routes, c.Route)
+	}
+}
+
+// gatewayServers sets the Servers of a port whose connections begin with TLS. Without any, they are
+// closed.
+func (j *join) gatewayServers(r *graph.Reader, g *fact.Gateway, d *mesh.Destination, made *destinations) {
+	for i := range g.Listeners {
+		l := &g.Listeners[i]
+		if l.Unusable || l.Port != d.Port {
+			continue
+		}
+		for _, route := range j.attachedTo(r, g, l) {
+			shares := j.gatewayShares(r, route.Route, made)
+			for _, host := range route.hosts {
+				taken := slices.ContainsFunc(d.Servers, func(s mesh.ServerRoute) bool { return s.Host == host })
+				if host != mesh.AnyHost && !taken && j.listenerFor(g, l.Port, host) == l {
+					d.Servers = append(d.Servers, mesh.ServerRoute{Origin: originOfRoute(route.Route, "spec.hostnames"), Host: host, Backends: shares})
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(d.Servers, func(a, b mesh.ServerRoute) int { return mesh.CompareHosts(a.Host, b.Host) })
+	if len(d.Servers) == 0 {
+		d.Backends = failed
+	}
+}
+
+// gatewayShares returns the backends of a route for connections.
+func (j *join) gatewayShares(r *graph.Reader, route *fact.Route, made *destinations) []mesh.WeightedBackend {
+	if len(route.Rules) == 0 {
+		return failed
+	}
+	return j.routeShares(r, mesh.Name{}, route, &route.Rules[0], made)
+}
+
+// listenerFor returns the listener of a port to which requests for a host or wildcard belong: of those
+// that include it, the one with the longest host.
+func (j *join) listenerFor(g *fact.Gateway, port uint16, host string) *fact.GatewayListener {
+	var best *fact.GatewayListener
+	for i := range g.Listeners {
+		l := &g.Listeners[i]
+		if l.Unusable || l.Port != port || !covers(l.Host, host) {
+			continue
+		}
+		if best == nil || mesh.CompareHosts(cmp.Or(l.Host, mesh.AnyHost), cmp.Or(best.Host, mesh.AnyHost)) < 0 {
+			best = l
+		}
+	}
+	return best
+}
+
+// asksOfGateway returns what a gateway, its routes and the MeshConfig ask of the proxy of a pod.
+func (j *join) asksOfGateway(r *graph.Reader, g *fact.Gateway, w *fact.Workload) []ask {
+	asks := j.asksOfSettings(r, j.proxies.Get(r, w.Name).Plaintext)
+	if j.settingsOf(r, w).AccessLog.IsSampled() {
+		asks = append(asks, j.askOfAccessLog(r, w))
+	}
+	out := j.outbounds.Get(r, servesGateway(g, w))
+	for _, d := range out.Destinations.All() {
+		asks = append(asks, ask{originOf(kindGateway, g.Name, ""), mesh.FeatureGateways})
+		for _, route := range d.Routes {
+			one := mesh.Destination{Routes: []mesh.Route{route}}
+			asks = append(asks, asksOf(route.Origin, one.Needs())...)
+		}
+	}
+	for _, b := range out.Backends.All() {
+		asks = append(asks, asksOfBackend(j.service(r, b.Service.Name), b)...)
+	}
+	return asks
+}
+
+// inspectGateways finds the parents of a route that are gateways of the mesh, and says of each why the
+// route is not there.
+func (j *join) inspectGateways(r *graph.Reader, route *fact.Route, f *fault) {
+	for _, parent := range route.Gateways {
+		g, ok := j.gateway(r, parent.Gateway)
+		if !ok {
+			continue
+		}
+		f.parents = append(f.parents, parent.Index)
+		field := fmt.Sprintf("spec.parentRefs[%d]", parent.Index)
+		meant, admitted, at := false, false, false
+		for i := range g.Listeners {
+			l := &g.Listeners[i]
+			if isMeant(parent, l) {
+				meant = true
+				if j.admits(r, g, l, route) {
+					admitted = true
+					at = at || len(hostsAt(l, route)) > 0
+				}
+			}
+		}
+		switch {
+		case !meant:
+			f.add(fact.ReasonNoMatchingParent, field, "Gateway %s has no listener %q with this port; correct the sectionName or the port", g.Name, parent.Listener)
+		case !admitted:
+			f.add(fact.ReasonNotAllowedByListeners, field, "no listener of Gateway %s allows a %s of the namespace %s; change the listener's allowedRoutes", g.Name, route.Kind, route.Namespace)
+		case !at:
+			f.add(fact.ReasonNoMatchingListenerHostname, field, "no listener of Gateway %s is for one of the route's host names; change spec.hostnames, or the listener's hostname", g.Name)
+		}
+	}
+}
+
+// inspectGateway finds the pods and addresses of a Gateway of the mesh, and counts the routes at each
+// listener. Of other gateways nothing is said.
+func (j *join) inspectGateway(r *graph.Reader, name mesh.Name, f *fault) {
+	g, ok := j.gateway(r, name)
+	if !ok {
+		f.list = nil
+		return
+	}
+	class, _ := j.gatewayClasses.Get(r, mesh.Name{Name: g.Class})
+	f.gateway = &fact.GatewayState{Class: class.Class}
+	for i := range g.Listeners {
+		l := &g.Listeners[i]
+		if !l.Unusable {
+			f.gateway.Ports = append(f.gateway.Ports, l.Port)
+		}
+		f.gateway.Listeners = append(f.gateway.Listeners, fact.ListenerState{Routes: len(j.attachedTo(r, g, l)), Kinds: l.Kinds})
+	}
+	slices.Sort(f.gateway.Ports)
+	f.gateway.Ports = slices.Compact(f.gateway.Ports)
+	var inside, outside []string
+	for _, key := range j.podsOf.Get(r, name) {
+		w, ok := j.workloads.Get(r, key)
+		if !ok || !j.hasProxy(r, w) {
+			continue
+		}
+		f.gateway.Pods++
+		for _, service := range j.servicesOf.Get(r, key) {
+			if svc := j.service(r, service); svc != nil {
+				outside = append(outside, svc.External...)
+				for _, address := range svc.Addresses {
+					inside = append(inside, address.String())
+				}
+			}
+		}
+	}
+	f.gateway.Addresses = outside
+	if len(outside) == 0 {
+		f.gateway.Addresses = inside
+	}
+	slices.Sort(f.gateway.Addresses)
+	f.gateway.Addresses = slices.Compact(f.gateway.Addresses)
+}

@@ -1,0 +1,55 @@
+package source_test
+
+import "testing"
+
+const gatewayKind = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway"
+
+// TestGateway reads gateways of any class, since classes are other objects.
+func TestGateway(t *testing.T) {
+	with := func(listeners string) string { return `{gatewayClassName: k, listeners: [` + listeners + `]}` }
+	const (
+		begin = `{"class":"k","listeners":[`
+		http  = `"kinds":["HTTPRoute","GRPCRoute"]`
+		same  = `,"same":true`
+	)
+	check(t, gatewayKind, []row{
+		{"a listener", with(`{name: a, port: 80, protocol: HTTP, hostname: "*.Example.com"}`),
+			begin + `{"index":0,"name":"a","port":80,"host":"*.example.com","protocol":"http",` + http + same + `}]}`, nil},
+		{"any namespace, one kind", with(`{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}, kinds: [{kind: GRPCRoute}, {kind: GRPCRoute}]}}`),
+			begin + `{"index":0,"name":"a","port":80,"protocol":"http","kinds":["GRPCRoute"],"all":true` + same + `}]}`, nil},
+		{"a selector", with(`{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {a: b}}}}}`),
+			begin + `{"index":0,"name":"a","port":80,"protocol":"http",` + http + `,"namespaces":"=a=b"}]}`, nil},
+		{"a selector that is none selects nothing", with(`{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {"a b": c}}}}}`),
+			begin + `{"index":0,"name":"a","port":80,"protocol":"http",` + http + `}]}`, []string{"Invalid spec.listeners[0].allowedRoutes.namespaces.selector"}},
+		{"nobody, also by a word that is not known", with(`{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: None}}}, {name: b, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: Some}}}`),
+			begin + `{"index":0,"name":"a","port":80,"protocol":"http",` + http + `},{"index":1,"name":"b","port":81,"protocol":"http",` + http + `}]}`, []string{"Invalid spec.listeners[1].allowedRoutes.namespaces.from"}},
+		{"kinds of other protocols", with(`{name: a, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: TCPRoute}, {group: example.com, kind: HTTPRoute}]}}`),
+			begin + `{"index":0,"name":"a","port":80,"protocol":"http","kinds":null` + same + `}]}`,
+			[]string{"InvalidRouteKinds spec.listeners[0].allowedRoutes.kinds[0]", "InvalidRouteKinds spec.listeners[0].allowedRoutes.kinds[1]"}},
+		{"TCP and TLS", with(`{name: a, port: 81, protocol: TCP, hostname: a.example.com}, {name: b, port: 443, protocol: TLS, hostname: b.example.com, tls: {mode: Passthrough}}`),
+			begin + `{"index":0,"name":"a","port":81,"protocol":"tcp","kinds":["TCPRoute"]` + same + `},{"index":1,"name":"b","port":443,"host":"b.example.com","protocol":"tcp","byServerName":true,"kinds":["TLSRoute"]` + same + `}]}`, nil},
+		{"TLS that the gateway would end", with(`{name: a, port: 443, protocol: TLS, tls: {certificateRefs: [{name: a}]}}`),
+			begin + `{"index":0,"name":"a","port":443,"protocol":"tcp","byServerName":true,"kinds":["TLSRoute"]` + same + `,"unusable":true}]}`, []string{"UnsupportedValue spec.listeners[0].tls.mode"}},
+		{"protocols that are not supported", with(`{name: a, port: 443, protocol: HTTPS}`),
+			begin + `{"index":0,"name":"a","port":443,"protocol":"http","kinds":null` + same + `,"unusable":true}]}`, []string{"UnsupportedProtocol spec.listeners[0].protocol"}},
+		{"ports of the proxy and of nobody", with(`{name: a, port: 15000, protocol: HTTP}, {name: b, port: 15901, protocol: TCP}, {name: c, port: 70000, protocol: HTTP}, {name: d, port: 0, protocol: HTTP}`),
+			begin + `{"index":0,"name":"a","port":15000,"protocol":"http",` + http + same + `,"unusable":true},{"index":1,"name":"b","port":15901,"protocol":"tcp","kinds":["TCPRoute"]` + same + `,"unusable":true},{"index":2,"name":"c","port":0,"protocol":"http",` + http + same + `,"unusable":true},{"index":3,"name":"d","port":0,"protocol":"http",` + http + same + `,"unusable":true}]}`,
+			[]string{"PortUnavailable spec.listeners[0].port", "PortUnavailable spec.listeners[1].port", "Invalid spec.listeners[2].port", "Invalid spec.listeners[3].port"}},
+		{"listeners in conflict", with(`{name: a, port: 80, protocol: HTTP}, {name: b, port: 80, protocol: HTTP, hostname: "A"}, {name: c, port: 80, protocol: HTTP, hostname: a}, {name: d, port: 80, protocol: TCP}, {name: e, port: 80, protocol: HTTP}`),
+			begin + `{"index":0,"name":"a","port":80,"protocol":"http",` + http + same + `},{"index":1,"name":"b","port":80,"host":"a","protocol":"http",` + http + same + `},{"index":2,"name":"c","port":80,"host":"a","protocol":"http",` + http + same + `,"unusable":true},{"index":3,"name":"d","port":80,"protocol":"tcp","kinds":["TCPRoute"]` + same + `,"unusable":true},{"index":4,"name":"e","port":80,"protocol":"http",` + http + same + `,"unusable":true}]}`,
+			[]string{"HostnameConflict spec.listeners[2]", "ProtocolConflict spec.listeners[3]", "HostnameConflict spec.listeners[4]"}},
+		{"what is not supported", `{gatewayClassName: k, listeners: [{name: a, port: 80, protocol: HTTP}], addresses: [{value: 192.0.2.1}], infrastructure: {parametersRef: {group: "", kind: ConfigMap, name: a}}}`,
+			begin + `{"index":0,"name":"a","port":80,"protocol":"http",` + http + same + `}]}`, []string{"UnsupportedAddress spec.addresses", "InvalidParameters spec.infrastructure.parametersRef"}},
+		{"a host that is none", with(`{name: a, port: 80, protocol: HTTP, hostname: "a b"}`),
+			begin + `{"index":0,"name":"a","port":80,"host":"a b","protocol":"http",` + http + same + `,"unusable":true}]}`, []string{"Invalid spec.listeners[0].hostname"}},
+	})
+}
+
+// TestGatewayClass reads the classes of this controller only.
+func TestGatewayClass(t *testing.T) {
+	const class = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass"
+	check(t, class, []row{
+		{"another controller's", `{controllerName: example.com/a}`, `nothing`, nil},
+		{"without the class of a proxy", `{controllerName: outrigger.openservicemesh.io/controller}`, `nothing`, []string{"InvalidParameters metadata.name"}},
+	})
+}
