@@ -66,9 +66,13 @@ func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvo
 	for _, l := range form.Resources.Listeners {
 		switch l["name"] {
 		case listener:
+			filters, isRedirected := l["listener_filters"].([]any)
+			if !isRedirected {
+				// The port of a gateway.
+				break
+			}
 			l["address"] = anyPort
 			delete(l, "additional_addresses")
-			filters := l["listener_filters"].([]any)
 			filters[0] = tree{"name": "proxy_protocol", "typed_config": tree{
 				"@type": "type.googleapis.com/envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
 			}}

@@ -35,6 +35,8 @@ type httpOptions struct {
 	Filters []*hcmv3.HttpFilter
 	// Compared are headers whose values the routes compare.
 	Compared []string
+	// Edge is set if the requests come from outside the mesh, to a gateway.
+	Edge bool
 	// ComparesPath is set if the routes or rules compare paths. Otherwise the path is forwarded as
 	// it came.
 	ComparesPath bool
@@ -88,6 +90,9 @@ func httpFilter(o httpOptions) *listenerv3.Filter {
 		// takes a second longer to end.
 		DelayedCloseTimeout: durationpb.New(100 * time.Millisecond),
 		LocalReplyConfig:    grpcReplies,
+	}
+	if o.Edge {
+		edge(manager)
 	}
 	if len(o.Compared) > 0 {
 		proto.Merge(manager, normalizeEarly(o.Compared))

@@ -29,8 +29,9 @@ type outboundBuilder struct {
 	settings  *mesh.Settings
 	plaintext bool
 
-	// sessions is http for Destinations with sessions.
-	http, sessions, tcp networkFilter
+	// sessions is http for Destinations with sessions, and edge and edgeSessions are both for the
+	// ports of gateways.
+	http, sessions, edge, edgeSessions, tcp networkFilter
 	// waiting is what listeners of HTTP log about connections without a request.
 	waiting constant
 	// cluster is the shared part of all clusters with endpoints. bases are the clusters
@@ -44,13 +45,15 @@ type outboundBuilder struct {
 func newOutboundBuilder(settings *mesh.Settings, plaintext bool) *outboundBuilder {
 	builder := &outboundBuilder{
 		settings: settings, plaintext: plaintext,
-		http:     newNetworkFilter(httpFilter(httpOptions{Settings: settings, Logs: outboundRequests})),
-		sessions: newNetworkFilter(httpFilter(httpOptions{Settings: settings, Logs: outboundRequests, Filters: sessionFilter})),
-		tcp:      newNetworkFilter(filter(tcpProxyName, tcpDefaults(accessLogs(settings, outboundConnections)))),
-		waiting:  constantOf(&listenerv3.Listener{AccessLog: silentConnections(settings)}),
-		cluster:  frozen(clusterDefaults, meshCluster(settings, plaintext)),
-		bases:    make(map[mesh.Protocol]constant),
-		own:      settingsClusters(settings),
+		http:         newNetworkFilter(httpFilter(httpOptions{Settings: settings, Logs: outboundRequests})),
+		sessions:     newNetworkFilter(httpFilter(httpOptions{Settings: settings, Logs: outboundRequests, Filters: sessionFilter})),
+		edge:         newNetworkFilter(httpFilter(httpOptions{Settings: settings, Logs: outboundRequests, Edge: true})),
+		edgeSessions: newNetworkFilter(httpFilter(httpOptions{Settings: settings, Logs: outboundRequests, Edge: true, Filters: sessionFilter})),
+		tcp:          newNetworkFilter(filter(tcpProxyName, tcpDefaults(accessLogs(settings, outboundConnections)))),
+		waiting:      constantOf(&listenerv3.Listener{AccessLog: silentConnections(settings)}),
+		cluster:      frozen(clusterDefaults, meshCluster(settings, plaintext)),
+		bases:        make(map[mesh.Protocol]constant),
+		own:          settingsClusters(settings),
 	}
 	for _, protocol := range []mesh.Protocol{mesh.HTTP, mesh.HTTP2, mesh.GRPC, mesh.TCP, mesh.TCPServerFirst} {
 		builder.bases[protocol] = builder.newBase(&mesh.Backend{Protocol: protocol})
@@ -111,7 +114,12 @@ func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
 		own.part(normalPath)
 	}
 	manager := o.http
-	if keepsSessions(d) {
+	switch sessions := keepsSessions(d); {
+	case d.Listens && sessions:
+		manager = o.edgeSessions
+	case d.Listens:
+		manager = o.edge
+	case sessions:
 		manager = o.sessions
 	}
 	return []*Resource{
@@ -180,7 +188,11 @@ type filterChain struct {
 // listener returns the listener of a Destination with the filter chains.
 func (o *outboundBuilder) listener(d *mesh.Destination, chains ...filterChain) *Resource {
 	e := newEncoder(len(chains) * listenerSize)
-	e.constant(destinationDefaults)
+	if d.Listens {
+		e.constant(gatewayDefaults)
+	} else {
+		e.constant(destinationDefaults)
+	}
 	e.text(listenerName, d.Name)
 	e.address(listenerAddress, d.Addresses[0], d.Port)
 	for _, address := range d.Addresses[1:] {

@@ -106,16 +106,36 @@ func routes(d *mesh.Destination) *Resource {
 			e.accepted(r, r.Match, func(own *encoder) { writeRoute(own, d, r) })
 		}
 	}
-	e.message(routeConfigurationVirtualHosts, func() {
-		e.text(virtualHostName, d.Name)
-		e.text(virtualHostDomains, "*")
-		for i := range d.Routes {
-			for _, kept := range keptRoutes(&d.Routes[i]) {
-				write(&kept)
+	virtualHost := func(name, host string, domains []string) {
+		e.message(routeConfigurationVirtualHosts, func() {
+			e.text(virtualHostName, name)
+			for _, domain := range domains {
+				e.text(virtualHostDomains, domain)
 			}
-			write(&d.Routes[i])
+			for i := range d.Routes {
+				if d.Routes[i].Host != host {
+					continue
+				}
+				for _, kept := range keptRoutes(&d.Routes[i]) {
+					write(&kept)
+				}
+				write(&d.Routes[i])
+			}
+		})
+	}
+	if len(d.Hosts) == 0 {
+		virtualHost(d.Name, "", anyHost)
+		return e.resource(routeType, d.Name)
+	}
+	e.constant(hostDefaults)
+	// Envoy rejects all virtual hosts if two have a domain.
+	seen := make(map[string]bool)
+	for _, host := range d.Hosts {
+		if domains := domainsOf(host); len(domains) > 0 && !seen[domains[0]] {
+			seen[domains[0]] = true
+			virtualHost(d.Name+" "+host, host, domains)
 		}
-	})
+	}
 	return e.resource(routeType, d.Name)
 }
 

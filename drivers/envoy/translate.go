@@ -83,6 +83,7 @@ type proxyKey struct {
 	// egress is that of the Egress and the Unknown ranges.
 	inbound, egress mesh.Digest
 	ipv4, ipv6      bool
+	gateway         bool
 	identity        mesh.Identity
 }
 
@@ -104,6 +105,7 @@ func (t *Translator) Config(view *mesh.View) *Config {
 		egress:      view.Egress.Digest(),
 	}
 	key.ipv4, key.ipv6 = families(view.Proxy.Addresses)
+	key.gateway = view.Proxy.Gateway
 	if unknown := view.Outbound.Unknown; len(unknown) > 0 {
 		key.egress = mesh.JoinDigests(key.egress, mesh.DigestOf(unknown))
 	}
@@ -176,6 +178,9 @@ func (t *Translator) own(key proxyKey, view *mesh.View) *changes {
 	variant := fmt.Sprint(key.ipv4, key.ipv6, key.identity)
 	own := new(changes)
 	own.add(key.builder.own)
+	if view.Proxy.Gateway {
+		return own
+	}
 	own.add(t.part(partKey{builder: key.builder, kind: egressPart, name: key.egress.String() + variant}, key.egress,
 		func() []*Resource {
 			return key.builder.egress(view.Egress, view.Outbound.Unknown, view.Proxy.Addresses)

@@ -81,7 +81,7 @@ func linesOf(files []driver.File) []configLine {
 			}
 		}
 	}
-	for _, file := range files[2:4] {
+	for _, file := range files[2:5] {
 		for text := range strings.Lines(string(file.Content)) {
 			lines = append(lines, configLine{text, fmt.Sprint(file.Name, len(strings.Fields(text)))})
 		}

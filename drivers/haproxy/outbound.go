@@ -87,7 +87,12 @@ func (d *document) addOutbound() {
 	d.Targets, d.Redirects = make(map[syntax.Text]target), make(map[syntax.Text]redirection)
 	for _, name := range d.View.Outbound.Destinations.Names() {
 		of, _ := d.View.Outbound.Destinations.Get(name)
-		d.addDestination(of, syntax.Section(name))
+		switch {
+		case !d.View.Proxy.Gateway:
+			d.addDestination(of, syntax.Section(name))
+		case of.Listens:
+			d.addGatewayPort(of, syntax.Section(name))
+		}
 	}
 }
 
@@ -98,21 +103,7 @@ func (d *document) addDestination(destination *mesh.Destination, section syntax.
 		into, routes = &d.httpMap, destination.Routes
 		here = anyOf(syntax.Literal("var(sess.http) -m str"), []syntax.Text{section})
 	}
-	unchosen := syntax.Literal("!chosen")
-	add := func(choice []draw, s *sticky, m mesh.HTTPMatch, parts ...part) {
-		last := len(d.Routes) - 1
-		// The matches of a rule share its targets.
-		if last < 0 || len(d.Routes[last].Matches) == 0 || !slices.Equal(d.Routes[last].To, choice) || !sameSession(d.Routes[last].Session, s) {
-			last++
-			d.Routes = append(d.Routes, route{Name: syntax.Fill("d{}", syntax.Number(last)), HTTP: destination.Protocol.IsHTTP(), To: choice, Session: s})
-		}
-		r := matching(syntax.Fill("d{}-{}", syntax.Number(last), syntax.Number(len(d.Routes[last].Matches))), unchosen, m, parts...)
-		r.HTTP = destination.Protocol.IsHTTP()
-		d.Routes[last].Matches = append(d.Routes[last].Matches, r)
-	}
-	for _, server := range destination.Servers {
-		add(d.draw(destination, &mesh.Route{Backends: server.Backends}), nil, mesh.HTTPMatch{}, here, hosts(syntax.Literal("var(sess.server)"), strings.TrimSuffix(server.Host, ".")))
-	}
+	d.addServers(destination, here)
 	if len(destination.Servers) > 0 {
 		d.ByServerName = append(d.ByServerName, section)
 	}
@@ -127,16 +118,40 @@ func (d *document) addDestination(destination *mesh.Destination, section syntax.
 			break
 		}
 		s, _ := sessionOf(routes[i].Session)
-		add(choice, s, routes[i].Match, here)
+		d.addRoute(destination, unchosen, choice, s, routes[i].Match, here)
 	}
 	if destination.Protocol.IsHTTP() && (len(routes) == 0 || !routes[len(routes)-1].Match.Matches(nil)) {
-		add([]draw{{Target: unmatched, Below: 1_000_000}}, nil, mesh.HTTPMatch{}, here)
+		d.addRoute(destination, unchosen, []draw{{Target: unmatched, Below: 1_000_000}}, nil, mesh.HTTPMatch{}, here)
 	}
 	for _, address := range destination.Addresses {
 		if usable(address) {
 			fmt.Fprintf(into, "%s:%d %s\n", syntax.Address(address), destination.Port, section)
 		}
 	}
+}
+
+// addServers adds the routes of a destination that are chosen by server name.
+func (d *document) addServers(destination *mesh.Destination, here part) {
+	for _, server := range destination.Servers {
+		d.addRoute(destination, unchosen, d.draw(destination, &mesh.Route{Backends: server.Backends}), nil, mesh.HTTPMatch{}, here, hosts(syntax.Literal("var(sess.server)"), strings.TrimSuffix(server.Host, ".")))
+	}
+}
+
+// unchosen is the condition that no route before matches.
+var unchosen = syntax.Literal("!chosen")
+
+// addRoute adds a route of the destination to the targets, for requests and connections for which
+// the condition holds.
+func (d *document) addRoute(destination *mesh.Destination, where syntax.Text, choice []draw, s *sticky, m mesh.HTTPMatch, parts ...part) {
+	last := len(d.Routes) - 1
+	// The matches of a rule share its targets.
+	if last < 0 || len(d.Routes[last].Matches) == 0 || d.Routes[last].HTTP != destination.Protocol.IsHTTP() || !slices.Equal(d.Routes[last].To, choice) || !sameSession(d.Routes[last].Session, s) {
+		last++
+		d.Routes = append(d.Routes, route{Name: syntax.Fill("d{}", syntax.Number(last)), HTTP: destination.Protocol.IsHTTP(), To: choice, Session: s})
+	}
+	r := matching(syntax.Fill("d{}-{}", syntax.Number(last), syntax.Number(len(d.Routes[last].Matches))), where, m, parts...)
+	r.HTTP = destination.Protocol.IsHTTP()
+	d.Routes[last].Matches = append(d.Routes[last].Matches, r)
 }
 
 func sameSession(a, b *sticky) bool {

@@ -257,6 +257,9 @@ func start(t testing.TB, dir string, view *mesh.View, options ...func(*running))
 // listenSix matches the IPv6 part of an address to listen on.
 var listenSix = regexp.MustCompile(`,\[::\]:[0-9]+ v6only`)
 
+// metricsSix matches that of the metrics' address.
+var metricsSix = regexp.MustCompile(`,\[::\]:15010 v6only`)
+
 // configure writes the configuration of a View.
 func (r *running) configure(view *mesh.View) {
 	r.t.Helper()
@@ -274,7 +277,11 @@ func (r *running) configure(view *mesh.View) {
 		r.t.Fatal(err)
 	}
 	// The addresses of the PROXY protocol are not known to the rules of connections yet.
-	text := strings.ReplaceAll(listenSix.ReplaceAllString(string(config), ""), "tcp-request connection", "tcp-request session")
+	text := string(config)
+	if !view.Proxy.Gateway {
+		text = listenSix.ReplaceAllString(text, "")
+	}
+	text = strings.ReplaceAll(text, "tcp-request connection", "tcp-request session")
 	if r.directives != "" {
 		text = strings.Replace(text, "\ndefaults\n", "\ndefaults\n"+r.directives+"\n", 1)
 	}
@@ -285,11 +292,12 @@ func (r *running) configure(view *mesh.View) {
 		"bind 0.0.0.0:15003": fmt.Sprintf("bind 127.0.0.1:%d accept-proxy", r.inbound), "bind 0.0.0.0:15001": fmt.Sprintf("bind 127.0.0.1:%d accept-proxy", r.outbound),
 		"bind 127.0.0.1:15000": fmt.Sprintf("bind 127.0.0.1:%d", r.ready), "bind 0.0.0.0:15010": fmt.Sprintf("bind 127.0.0.1:%d", r.metrics),
 	} {
-		if !strings.Contains(text, from) {
+		if !strings.Contains(text, from) && !(view.Proxy.Gateway && strings.HasPrefix(from, "bind 0.0.0.0:1500")) {
 			r.t.Fatalf("the configuration has no %q", from)
 		}
 		text = strings.ReplaceAll(text, from, to)
 	}
+	text = metricsSix.ReplaceAllString(text, "")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}

@@ -21,7 +21,8 @@ import (
 )
 
 // configFile is the configuration. It reads http.map and tcp.map, which map an address and
-// a port to a destination, for HTTP and for other protocols. names.txt is for name.lua.
+// a port to a destination, for HTTP and for other protocols, and hosts.map, which maps a port of a
+// gateway and a host to the host's number. names.txt is for name.lua.
 const configFile = "haproxy.cfg"
 
 // collectorFile tells the agent where to send spans.
@@ -82,12 +83,16 @@ type document struct {
 	Routes               []route
 	Targets              map[syntax.Text]target
 	Redirects            map[syntax.Text]redirection
+	// HTTPPorts and TCPPorts are those of a gateway.
+	HTTPPorts, TCPPorts []gatewayPort
+	// hosts counts the hosts of HTTPPorts.
+	hosts int
 	// ByServerName are the values of tcpMap of the destinations with Servers.
 	ByServerName []syntax.Text
 	// ByPath are the values of httpMap of the destinations whose routes compare paths.
 	ByPath []syntax.Text
 
-	httpMap, tcpMap strings.Builder
+	httpMap, tcpMap, hostMap strings.Builder
 	// names are the lines of the file for name.lua.
 	names strings.Builder
 }
@@ -143,6 +148,7 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 		{Name: collectorFile, Content: repo.Collector(view)},
 		{Name: "http.map", Content: []byte(doc.httpMap.String())},
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
+		{Name: "hosts.map", Content: []byte(doc.hostMap.String())},
 		{Name: "names.txt", Content: []byte(doc.names.String())},
 	}
 	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua", "live.lua", "session.lua", "name.lua", "path.lua", "pace.lua", "token.lua"} {

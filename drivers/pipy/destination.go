@@ -20,6 +20,8 @@ func destination(x *compiler, d *mesh.Destination) destinationDocument {
 		Port:      d.Port,
 		Protocol:  protocol(d.Protocol),
 		HTTP2:     d.Protocol == mesh.HTTP2 || d.Protocol == mesh.GRPC,
+		Listens:   d.Listens,
+		Hosts:     d.Hosts,
 		Routes:    each(d.Routes, func(r mesh.Route) routeDocument { return route(x, r, d.Port) }),
 		Backends:  d.Backends,
 		Servers: each(d.Servers, func(s mesh.ServerRoute) serverDocument {
@@ -31,7 +33,7 @@ func destination(x *compiler, d *mesh.Destination) destinationDocument {
 
 // route returns the route of a destination with the port.
 func route(x *compiler, r mesh.Route, port uint16) routeDocument {
-	out := routeDocument{Name: r.Name(), Match: x.request(r.Match), Backends: r.Backends, Mirrors: r.Mirrors, Timeout: r.Timeout.Seconds()}
+	out := routeDocument{Name: r.Name(), Host: r.Host, Match: x.request(r.Match), Backends: r.Backends, Mirrors: r.Mirrors, Timeout: r.Timeout.Seconds()}
 	if retry := r.Retry; retry != nil {
 		out.Retry = &retryDocument{On: retry.On, Codes: retry.Codes, Attempts: retry.Attempts, PerTry: retry.PerTry.Seconds(), Backoff: retry.Backoff.Seconds()}
 	}

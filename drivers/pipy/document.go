@@ -46,6 +46,9 @@ type settingsDocument struct {
 	ServerName string `json:"serverName"`
 	// TrustDomain is the mesh's: the SNI of mesh TLS ends in ".sa.<trust domain>".
 	TrustDomain string `json:"trustDomain"`
+	// Gateway says that the pod is one of a gateway: the proxy accepts connections at the ports of
+	// its destinations, and no redirected ones.
+	Gateway bool `json:"gateway,omitempty"`
 	// Plaintext says that the pod does not use mesh TLS.
 	Plaintext bool        `json:"plaintext,omitempty"`
 	TLS       tlsDocument `json:"tls"`
@@ -218,6 +221,9 @@ type destinationDocument struct {
 	Port      uint16   `json:"port"`
 	Protocol  string   `json:"protocol"`
 	HTTP2     bool     `json:"http2,omitempty"`
+	// Listens says that the proxy itself listens at the port, and Hosts are mesh.Destination's.
+	Listens bool     `json:"listens,omitempty"`
+	Hosts   []string `json:"hosts,omitempty"`
 	// Routes are used with protocol "http", Backends with the others.
 	Routes   []routeDocument        `json:"routes,omitempty"`
 	Backends []mesh.WeightedBackend `json:"backends,omitempty"`
@@ -233,6 +239,7 @@ type serverDocument struct {
 
 type routeDocument struct {
 	Name     string                 `json:"name,omitempty"`
+	Host     string                 `json:"host,omitempty"`
 	Match    requestDocument        `json:"match"`
 	Backends []mesh.WeightedBackend `json:"backends,omitempty"`
 	Timeout  float64                `json:"timeout,omitempty"`

@@ -152,8 +152,11 @@ func startPod(t *testing.T, view *mesh.View) *pipyPod {
 			t.Logf("the log of Pipy:\n%s", s.log)
 		}
 	})
-	if err := s.Do(func() error { return capture.Apply(agentspec.Redirection{}, capture.Options{DNS: []netip.Addr{}}) }); err != nil {
-		t.Fatal(err)
+	// A gateway's pod has no redirection.
+	if !view.Proxy.Gateway {
+		if err := s.Do(func() error { return capture.Apply(agentspec.Redirection{}, capture.Options{DNS: []netip.Addr{}}) }); err != nil {
+			t.Fatal(err)
+		}
 	}
 	agent, err := s.Listen(t.Context(), "tcp", "127.0.0.1:15901")
 	if err != nil {

@@ -21,6 +21,7 @@ func settings(p *mesh.Proxy, s *mesh.Settings) settingsDocument {
 		Zone:           p.Zone,
 		ServerName:     p.Identity.DNSName(),
 		TrustDomain:    s.TrustDomain,
+		Gateway:        p.Gateway,
 		Plaintext:      p.Plaintext,
 		TLS:            tlsDocument{Min: tlsVersion(s.TLS.Min), Max: tlsVersion(s.TLS.Max), Ciphers: strings.Join(s.TLS.Ciphers, ":")},
 		AccessLog:      s.AccessLog.Enabled,

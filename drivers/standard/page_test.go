@@ -29,7 +29,7 @@ var (
 
 // largest is the maximum number of lines of Go per driver: small drivers show that a new
 // one is little work. Decision 45 says why this one is not smaller.
-var largest = map[string]int{"haproxy": 2000}
+var largest = map[string]int{"haproxy": 2150}
 
 // TestPage checks that docs/drivers.md has the drivers' declarations, their sizes, and
 // the results of docs/behaviour.md. UPDATE=1 writes it.
@@ -259,6 +259,7 @@ var meanings = map[mesh.Feature]string{
 	mesh.FeatureMirrors:               "copies of requests are sent to other services",
 	mesh.FeatureSessionPersistence:    "a client's requests stay at one endpoint, by a cookie or header",
 	mesh.FeatureServerNames:           "TLS connections are routed by server name",
+	mesh.FeatureGateways:              "the proxy of a gateway's pod listens at its ports and routes by host",
 	mesh.FeatureRetries:               "failed requests are retried",
 	mesh.FeatureRetryCodes:            "answers with any status code are retried",
 	mesh.FeatureRetryBackoff:          "time between retries",

@@ -31,6 +31,9 @@ func (f *filler) view() *mesh.View {
 	f.fill(proxy, settings, inbound, egress)
 	proxy.Name, proxy.Identity = mesh.Name{Namespace: "shop", Name: "web-1"}, mesh.Identity{TrustDomain: trustDomain, Namespace: "shop", ServiceAccount: "web"}
 	proxy.UID, proxy.Class = "uid-web-1", "random"
+	if proxy.Gateway = f.rand.IntN(4) == 0; proxy.Gateway {
+		*inbound, *egress = mesh.Inbound{TLS: mesh.Strict}, mesh.Egress{}
+	}
 	proxy.Addresses = []netip.Addr{netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("fd00:244::5")}[:1+f.rand.IntN(2)]
 	settings.TrustDomain, settings.TLS = trustDomain, mesh.TLS{Min: "1.2", Max: "1.3", Ciphers: []string{"ECDHE-RSA-AES128-GCM-SHA256"}, Curves: []string{"X25519"}}
 
@@ -52,11 +55,31 @@ func (f *filler) view() *mesh.View {
 		} else if d.Routes = nil; len(d.Servers) > 0 {
 			d.Backends = nil
 		}
+		f.gateway(d, proxy, uint16(8080+i))
 		destinations[d.Name] = mesh.Seal(d)
 	}
-	f.fill(&unknown)
+	if !proxy.Gateway {
+		f.fill(&unknown)
+	}
 	outbound := mesh.NewOutbound("shop/web", mesh.TableOf(destinations), mesh.TableOf(backends)).WithUnknown(unknown)
 	return mesh.NewView(mesh.Seal(proxy), mesh.Seal(settings), mesh.Seal(inbound), outbound, mesh.Seal(egress))
+}
+
+// gateway makes the Destination a port of the proxy if that is a gateway's.
+func (f *filler) gateway(d *mesh.Destination, proxy *mesh.Proxy, port uint16) {
+	if d.Listens = proxy.Gateway; d.Listens {
+		d.Port, d.Addresses = port, []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}[:len(proxy.Addresses)]
+	}
+	if !d.Listens || !d.Protocol.IsHTTP() {
+		d.Hosts = nil
+	}
+	slices.SortFunc(d.Hosts, mesh.CompareHosts)
+	d.Hosts = slices.Compact(d.Hosts)
+	for i := range d.Routes {
+		if d.Routes[i].Host = ""; len(d.Hosts) > 0 {
+			d.Routes[i].Host = d.Hosts[f.rand.IntN(len(d.Hosts))]
+		}
+	}
 }
 
 // filler sets fields to random values.
@@ -193,6 +216,9 @@ func (f *filler) object(v reflect.Value) {
 		all := []mesh.HashOn{{Header: cmp.Or(o.Header, "x-a")}, {Cookie: cmp.Or(o.Cookie, "a"), CookieTTL: o.CookieTTL}, {SourceIP: true}}
 		*o = all[f.rand.IntN(len(all))]
 	case *mesh.Session:
+		if f.rand.IntN(2) == 0 {
+			o.Cookie = ""
+		}
 		if o.Cookie == "" {
 			o.Header = cmp.Or(o.Header, "x-session")
 		} else {

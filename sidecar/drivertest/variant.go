@@ -234,7 +234,22 @@ func filterVariants() []variant {
 			closed: func(d *draft) { d.db().destination.Backends = nil },
 			unsafe: true,
 		},
+		{
+			feature: mesh.FeatureGateways, base: atGateway, alone: true,
+			asks: func(d *draft) {
+				atGateway(d)
+				to := []mesh.WeightedBackend{{Backend: servicePort("cart", 80).String(), Weight: 1}}
+				port := gatewayPort(8080, "cart.example.com", mesh.AnyHost)
+				port.Routes = []mesh.Route{{Origin: Origin("HTTPRoute", "shop/cart"), Host: "cart.example.com", Backends: to}}
+				d.destinations = []*mesh.Destination{port}
+			},
+		},
 	}
+}
+
+// atGateway makes the proxy that of a gateway without ports.
+func atGateway(d *draft) {
+	d.proxy.Gateway, d.inbound.Ports, d.destinations = true, nil, nil
 }
 
 func policyVariants() []variant {

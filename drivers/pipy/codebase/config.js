@@ -60,6 +60,11 @@ export function destinationAt(address, port) {
   return destinations[`${address} ${port}`]
 }
 
+// gatewayPorts returns the documents of the destinations at whose port the proxy itself listens.
+export function gatewayPorts() {
+  return Object.keys(documents).filter(name => name.startsWith(DESTINATIONS) && documents[name].listens).map(name => documents[name])
+}
+
 // backend returns the document of the named backend, or undefined.
 export function backend(name) {
   return backends[name]

@@ -6,17 +6,23 @@
 var DATA = 0
 var HEADERS = 1
 var END_STREAM = 1
+var END_HEADERS = 4
 var RST_STREAM = 3
 var GOAWAY = 7
+var CONTINUATION = 9
 var FRAME_HEAD = 9
 var MAX_FRAME = 16384
 var PREFACE = 24
+
+// What a client has sent of the headers of a message: all of them, all but the rest of the
+// last frame, or not the last frame.
+var COMPLETE = 0, LAST = 1, MORE = 2
 
 // newWatch returns a watch of what a client (true) or a server sends. A client's resets are marked:
 // while the decoder handles one, "cut" is set. "leaving" is set once the peer takes no more
 // streams.
 export function newWatch(ofClient) {
-  return { skip: ofClient ? PREFACE : 0, head: null, marks: ofClient ? [] : null, cut: false, stream: 0, ending: false, ended: false, leaving: false }
+  return { skip: ofClient ? PREFACE : 0, head: null, marks: ofClient ? [] : null, cut: false, stream: 0, block: COMPLETE, ending: false, ended: false, leaving: false }
 }
 
 // watchStream watches the next stream of a server, which must be the only one. "ended" is set once
@@ -53,6 +59,8 @@ export function watch(w, data) {
       if (!isWatched(w, bytes[3], size)) {
         passed.push(head)
         w.skip = size
+        if (bytes[3] === HEADERS || bytes[3] === CONTINUATION) w.block = bytes[4] % (2 * END_HEADERS) < END_HEADERS ? MORE : LAST
+        else if (w.block === LAST) w.block = COMPLETE
         w.ending = endsStream(w, bytes)
         skipped(w, 0)
       } else if (input.size < size) {
@@ -74,6 +82,12 @@ export function watch(w, data) {
   if (events.length === 0) return passed.size > 0 ? mark(w, passed) : undefined
   if (passed.size > 0) add(w, events, passed, false)
   return events
+}
+
+// isInHeaders reports whether a frame's head, or the headers of a message, have begun and are not
+// complete.
+export function isInHeaders(w) {
+  return w.head !== null || w.block === MORE || w.block === LAST && w.skip > 0
 }
 
 // endsStream reports whether a frame is the last one of the stream, by its head.

@@ -44,6 +44,11 @@ function newReader(ofRequests) {
   return { ofRequests, http2: false, state: HEAD, pending: null, left: 0, size: 0, heads: [], current: null, interims: [], length: undefined, method: '', idle: !ofRequests, failure: '', trailers: null }
 }
 
+// isInHead reports whether the head of a message has begun, and is not complete.
+export function isInHead(reader) {
+  return reader.state === HEAD && reader.pending !== null
+}
+
 // expect prepares for the answer to a request with the method.
 export function expect(reader, method) {
   reader.method = method

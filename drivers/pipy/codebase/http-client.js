@@ -39,8 +39,15 @@ export function newRequest(head, options) {
     // A request to upgrade the protocol is not retried.
     upgrade: !!head.headers.upgrade,
     // The answer: its status and origin, or why there is none.
-    status: 0, failure: '', transportFailure: '', backend: null, endpoint: null,
+    status: 0, failure: '', transportFailure: '', drawn: null, backend: null, endpoint: null,
   }
+}
+
+// drawn returns the name of the request's backend, which is the same for all tries: a share of the
+// requests stays one if its backend fails.
+function drawn(request) {
+  if (request.drawn === null) request.drawn = weighted(request.options.backends)
+  return request.drawn
 }
 
 // send answers the request's message. It is started with the request.
@@ -128,7 +135,7 @@ function begin(request) {
   request.current = t
   request.tries++
   var kept = request.tries === 1 && request.options.kept
-  var b = kept ? kept.backend : request.options.to || backendOf(weighted(request.options.backends))
+  var b = kept ? kept.backend : request.options.to || backendOf(drawn(request))
   var endpoint = kept ? kept.endpoint : b && choose(b, request.options.hash, request.tried)
   request.backend = b
   request.endpoint = endpoint

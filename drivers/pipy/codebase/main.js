@@ -1,6 +1,6 @@
 // The entry point of a pod's sidecar program.
 
-import { load, follow, inbound, onChange } from './config.js'
+import { load, follow, inbound, settings, onChange } from './config.js'
 import { identity, read } from './identity.js'
 import { listen as listenInbound } from './inbound.js'
 import { listen as listenMetrics } from './metrics.js'
@@ -12,6 +12,12 @@ function publishReady() {
   publish('ready', inbound() !== null && identity() !== null)
 }
 
+// listen accepts the connections that the documents ask for. A gateway has no application.
+function listen() {
+  listenOutbound()
+  if (!(settings() && settings().gateway)) listenInbound()
+}
+
 load()
 read()
 publishReady()
@@ -19,9 +25,9 @@ onChange(
   function (names) {
     if (names.identity) read()
     publishReady()
+    listen()
   }
 )
 follow()
-listenOutbound()
-listenInbound()
+listen()
 listenMetrics(() => published('ready').every(ready => ready), askToLeave)

@@ -17,6 +17,7 @@ import { startSpan } from './tracing.js'
 import { requestEnded } from './outbound-log.js'
 import { grpcStatus } from './telemetry.js'
 import { endConnection } from './leave.js'
+import { admit, routesFor } from './edge.js'
 
 var $connection
 var $exchange
@@ -126,11 +127,13 @@ function refuse(exchange, status, text, details, flags) {
 function route(connection, exchange, head, described) {
   exchange.head = head
   exchange.path = head.path
+  if (connection.edge && !admit(connection, head)) return refuse(exchange, 400, 'bad request', 'invalid_request')
   if (!clean(head, false) || head.method === 'CONNECT') return refuse(exchange, 400, 'bad request', 'invalid_request')
   var asked = requestOf(head)
   // Look up the destination for each request: it may have changed since the connection was
   // made.
   var destination = destinationAt(connection.to.address, connection.to.port)
+  if (!destination && connection.edge) return refuse(exchange, 404, '', 'route_not_found', 'NR')
   var options = destination ? within(connection, exchange, destination, asked) : outside(connection, exchange, asked)
   if (!options) return false
   options.http2 = options.http2 || !head.protocol
@@ -154,7 +157,7 @@ function route(connection, exchange, head, described) {
 // within finds the route of a request to a destination inside the mesh.
 function within(connection, exchange, destination, asked) {
   if (destination.protocol !== 'http') return refuse(exchange, 503, 'the service no longer speaks HTTP', 'no_http', 'NR')
-  var found = (destination.routes || []).find(r => matches(r.match, asked))
+  var found = routesFor(destination, asked.host).find(r => matches(r.match, asked))
   if (!found) return refuse(exchange, 404, '', 'route_not_found', 'NR')
   var head = exchange.head
   var prefix = found.match.path?.prefix || ''

@@ -98,7 +98,7 @@ export function connectionEnded(connection) {
 // word, as clients do if the server speaks first in their protocol. It may also be one that its
 // client has opened in advance, so nothing is refused.
 function silent(connection) {
-  if (connection.heard || Date.now() - connection.begun < SILENCE) return
+  if (connection.heard || connection.edge || Date.now() - connection.begun < SILENCE) return
   log(() => ({
     bytes_received: 0,
     bytes_sent: 0,

@@ -1,4 +1,5 @@
-// Connections of the application, all of which are redirected to port 15001.
+// Connections of the application, all of which are redirected to port 15001, or of the clients of
+// a gateway.
 //
 // The original destination decides: a connection goes to a destination of the mesh, or
 // outside the mesh if that is allowed. All others are closed.
@@ -7,7 +8,7 @@
 // agent, which finds out and hands it back to the port KNOWN or, if it leaves the mesh, to
 // OUTSIDE, with a header of the PROXY protocol.
 
-import { destinationAt, settings, onChange } from './config.js'
+import { destinationAt, gatewayPorts, settings } from './config.js'
 import { destinationOf, peerOf, hostPort, headerSize, parseHeader } from './address.js'
 import { backendOf, weighted } from './backend.js'
 import { hashOf } from './affinity.js'
@@ -17,6 +18,8 @@ import { hostName, hasUnknown, isUnknown, kindOf, passthrough, serverBackend } f
 import { takeRequests } from './outbound-http.js'
 import { newRequests } from './requests.js'
 import { connectionEnded } from './outbound-log.js'
+import { IDLE, MOST, release, slow } from './edge.js'
+import { threads } from './shared.js'
 
 var PORT = 15001
 var KNOWN = '127.0.0.1:15004', OUTSIDE = '127.0.0.1:15005', AGENT = '127.0.0.1:15902'
@@ -27,16 +30,56 @@ var HANDSHAKE = 22
 var $connection
 var $handed
 
-// listen starts accepting connections, by IPv6 where the machine has it.
+// What this listens at, by address and port.
+var open = {}
+
+// listen accepts the connections that the documents ask for. It is called after each change.
 export function listen() {
+  var wanted = {}
+  if (settings() && settings().gateway) {
+    gatewayPorts().forEach(
+      function (destination) {
+        // This address is for clients of IPv4 too.
+        var address = destination.addresses.find(a => a.indexOf(':') >= 0) || destination.addresses[0]
+        wanted[hostPort(address, destination.port)] = { address: destination.addresses[0], port: destination.port }
+      }
+    )
+  } else {
+    listenToApplication()
+  }
+  Object.keys(open).forEach(
+    function (at) {
+      if (wanted[at]) return
+      delete open[at]
+      pipy.listen(at, null)
+    }
+  )
+  Object.keys(wanted).forEach(
+    function (at) {
+      if (open[at]) return
+      open[at] = true
+      try {
+        pipy.listen(at, { idleTimeout: IDLE, maxConnections: Math.ceil(MOST / threads) }, clientsOf(wanted[at]))
+      } catch (error) {
+        console.error(`cannot listen at ${at}:`, (error && error.message) || `${error}`)
+      }
+    }
+  )
+}
+
+var listening = false
+
+// listenToApplication starts accepting redirected connections, by IPv6 where the machine has it.
+function listenToApplication() {
+  listenBack()
+  if (listening) return
+  listening = true
   var options = { transparent: true, idleTimeout: 0 }
   try {
     pipy.listen(`[::]:${PORT}`, options, connections)
   } catch (error) {
     pipy.listen(`0.0.0.0:${PORT}`, options, connections)
   }
-  listenBack()
-  onChange(listenBack)
 }
 
 var listensBack = false
@@ -58,6 +101,22 @@ var connections = pipeline($=>$
   )
   .pipe(() => handle)
 )
+
+// clientsOf returns a pipeline for the connections to a port of a gateway.
+function clientsOf(to) {
+  return pipeline($=>$
+    .onStart(
+      function (inbound) {
+        $connection = accept(to, peerOf(inbound), inbound.remotePort, true)
+        $connection.edge = true
+        return new Data
+      }
+    )
+    .insert(() => slow($connection))
+    .pipe(() => handle)
+    .onEnd(() => release($connection))
+  )
+}
 
 var handle = pipeline($=>$
   .pipe(() => $connection.kind, {
@@ -103,7 +162,7 @@ function afterHeader(data) {
 function accept(to, peer, port, leaves) {
   var connection = {
     to, peer, remote: hostPort(peer, port), header: null, begun: Date.now(),
-    kind: 'closed', tunnel: null, requests: new Set, ...newRequests(), serverName: '', first: -1, decide: null, destination: null,
+    kind: 'closed', tunnel: null, requests: new Set, ...newRequests(), edge: false, end: null, timer: null, serverName: '', first: -1, decide: null, destination: null,
   }
   if (!to || !settings()) return connection
   var destination = destinationAt(to.address, to.port)
@@ -118,6 +177,7 @@ function accept(to, peer, port, leaves) {
     }
     return connection
   }
+  if (settings().gateway) return connection
   if (!leaves && isUnknown(to)) {
     connection.kind = 'unknown'
     connection.header = {

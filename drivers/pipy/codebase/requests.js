@@ -4,6 +4,7 @@
 import { newRequestReader, read } from './framing.js'
 import { newWatch, watch, pass } from './frames.js'
 import { newShape, begin, write } from './shape.js'
+import { timeHead } from './edge.js'
 
 var $connection
 var $exchange
@@ -52,7 +53,9 @@ function gone(how, connection) {
 function receive(connection, data) {
   if (data.size > 0) connection.heard = true
   var passed = read(connection.reader, data)
-  return connection.reader.http2 && passed instanceof Data ? watch(connection.watch, passed) : passed
+  if (connection.reader.http2 && passed instanceof Data) passed = watch(connection.watch, passed)
+  if (connection.edge) timeHead(connection)
+  return passed
 }
 
 // describe returns what was known of a request before Pipy's decoder read it, and undefined if

@@ -1,0 +1,89 @@
+// Clients of a gateway, who are outside the mesh and not authenticated.
+
+import { isInHead } from './framing.js'
+import { isInHeaders } from './frames.js'
+import { matchesHost } from './match.js'
+
+// How many seconds the head of a request may take, and nothing may be sent in either direction.
+var HEAD = 30
+export var IDLE = 3600
+// How many clients there may be at a port, on all threads together, so that calls of backends have
+// enough file descriptors.
+export var MOST = 40000
+
+// admit changes the headers of a request: the backend gets the client's address. It returns false
+// for names that many applications do not distinguish from others.
+export function admit(connection, head) {
+  var headers = head.headers
+  if (Object.keys(headers).some(name => name.indexOf('_') >= 0)) return false
+  var before = headers['x-forwarded-for']
+  if (before instanceof Array) before = before.join(', ')
+  headers['x-forwarded-for'] = before ? `${before}, ${connection.peer}` : connection.peer
+  headers['x-forwarded-proto'] = 'http'
+  return true
+}
+
+// routesFor returns the routes of a destination for requests with a host: of a gateway, those of the
+// first of its hosts that matches. A port and a final dot make no difference.
+export function routesFor(destination, host) {
+  if (!destination.hosts) return destination.routes || nothing
+  var byHost = destination.byHost || (destination.byHost = indexHosts(destination))
+  var name = withoutPort(host).toLowerCase()
+  if (name.endsWith('.')) name = name.substring(0, name.length - 1)
+  var found = byHost.exact.get(name) || byHost.others.find(o => o.host === '*' || matchesHost(o.host, name))
+  return found ? found.routes : nothing
+}
+
+// indexHosts returns what is known of a destination's hosts. Exact ones come first in any case.
+function indexHosts(destination) {
+  var all = new Map, exact = new Map, others = []
+  destination.hosts.forEach(
+    function (host) {
+      var entry = { host, routes: [] }
+      all.set(host, entry)
+      if (host.startsWith('*')) others.push(entry)
+      else if (host) exact.set(host.toLowerCase(), entry)
+    }
+  )
+  var routes = destination.routes || nothing
+  routes.forEach(
+    function (route) {
+      var entry = all.get(route.host || '')
+      if (entry) entry.routes.push(route)
+    }
+  )
+  return { exact, others }
+}
+
+function withoutPort(host) {
+  var at = host.lastIndexOf(':')
+  return at >= 0 && at === host.indexOf(':') ? host.substring(0, at) : host
+}
+
+// slow resolves to the end of a connection whose client takes too long.
+export function slow(connection) {
+  return new Promise(settle => void (connection.end = settle)).catch(() => nothing)
+}
+
+var nothing = []
+
+// timeHead is called with each part that a client has sent.
+export function timeHead(connection) {
+  var waits = connection.reader.http2 ? isInHeaders(connection.watch) : isInHead(connection.reader)
+  if (!waits) return stopTiming(connection)
+  if (connection.timer) return
+  connection.timer = new Timeout(HEAD)
+  connection.timer.wait().then(() => connection.end && connection.end(new StreamEnd('ReadTimeout'))).catch(() => undefined)
+}
+
+// release ends the timing of a connection that is over. Its timer would keep it in memory.
+export function release(connection) {
+  connection.end = null
+  stopTiming(connection)
+}
+
+function stopTiming(connection) {
+  var timer = connection.timer
+  connection.timer = null
+  if (timer) timer.cancel()
+}
