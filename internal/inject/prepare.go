@@ -269,6 +269,9 @@ func (p *plan) ending(c *candidate, spec *v1alpha2.SidecarSpec) error {
 // native decides between a native sidecar and an ordinary container.
 func (i *Injector) native(ctx context.Context, c *candidate, p *plan) error {
 	s := &p.context.Sidecar
+	if isStandalone(c.pod) {
+		return nil // There is no application to start before or after.
+	}
 	s.HoldApplication = c.config.settings.HoldApplicationUntilReady == nil || *c.config.settings.HoldApplicationUntilReady
 	var err error
 	if f := c.lookup(metadata.HoldApplication); f.ok {
@@ -293,6 +296,12 @@ func (i *Injector) native(ctx context.Context, c *candidate, p *plan) error {
 		}
 	}
 	return nil
+}
+
+// isStandalone reports whether the pod has no container but the proxy's, as the pods of gateways. The
+// proxy is then an ordinary container, and nothing is redirected.
+func isStandalone(pod *corev1.Pod) bool {
+	return len(pod.Spec.Containers) == 1 && pod.Spec.Containers[0].Name == driver.ProxyContainer
 }
 
 // hasNative reports whether the pod has a native sidecar of its own.

@@ -47,7 +47,7 @@ func (p *plan) redirection(c *candidate, traffic *v1alpha2.TrafficSpec) error {
 	if err != nil {
 		return invalid(err)
 	}
-	if none || sidecar.IsProxyless(p.context.Sidecar.Class) {
+	if none || isStandalone(c.pod) || sidecar.IsProxyless(p.context.Sidecar.Class) {
 		r.DisableInbound, r.DisableOutbound = true, true
 	}
 	for _, ports := range []*[]int{&r.ExcludeInboundPorts, &r.ExcludeOutboundPorts, &r.IncludeInboundPorts, &r.IncludeOutboundPorts} {

@@ -24,7 +24,8 @@ const AutoImage = "auto"
 //   - a container of the pod with the name of one of the overlay is merged over it and
 //     takes its position, as an init container or not, and its restartPolicy. The image
 //     "auto" is replaced by the overlay's: the API server rejects workloads with a
-//     container that has no image;
+//     container that has no image. With it goes the pull policy Always, which is the API
+//     server's default for such an image;
 //   - a container of the overlay without an image only adds fields: the pod's container
 //     keeps its position;
 //   - the overlay's other init containers come first if one of them is a native sidecar,
@@ -83,6 +84,10 @@ func own(pod *corev1.Pod, containers []corev1.Container) ([]corev1.Container, er
 		user := (*list)[at]
 		if c.Image != "" && user.Image == AutoImage {
 			user.Image = ""
+			// The API server's default for an image without a tag.
+			if user.ImagePullPolicy == corev1.PullAlways {
+				user.ImagePullPolicy = ""
+			}
 		}
 		both, err := MergeContainer(c, user)
 		if err != nil {
