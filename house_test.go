@@ -129,6 +129,8 @@ var rules = []rule{
 		"any webhook could use it: it depends on neither the mesh nor injection"},
 	{"internal/audit", "internal/metric apis/... internal/fact internal/inject internal/source internal/source/kube mesh github.com/prometheus/client_golang/prometheus/... k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it checks the results of injection and never injects; it calls no driver"},
+	{"internal/gateway", "apis/metadata internal/fact internal/source mesh sidecar/driver sidecar/podtemplate sigs.k8s.io/controller-runtime/... k8s.io/client-go/kubernetes/scheme k8s.io/client-go/util/workqueue sigs.k8s.io/gateway-api/apis/v1 " + kubernetes,
+		"it makes what runs Gateways; what their proxies do follows from Views"},
 	{"internal/upgrade", "internal/metric internal/page sidecar/agentspec sidecar/driver github.com/prometheus/client_golang/prometheus k8s.io/client-go/kubernetes " + kubernetes,
 		"it changes pods, and leaves the decision what they should have to the injector's engine"},
 	{"internal/classmove", "apis/... internal/catalog internal/fact internal/inject internal/page internal/registry internal/source internal/traffic mesh sidecar/driver sidecar/telemetry k8s.io/client-go/kubernetes sigs.k8s.io/controller-runtime/pkg/client " + kubernetes,

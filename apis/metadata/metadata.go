@@ -25,6 +25,8 @@ const (
 const (
 	// Class is the name of the sidecar's driver.
 	Class = "openservicemesh.io/sidecar-class"
+	// GatewayPods says, on a Gateway, that its user has pods for it ("own").
+	GatewayPods = "openservicemesh.io/gateway-pods"
 	// Image is the proxy's image, or the agent's for a pod without a proxy.
 	Image = "openservicemesh.io/sidecar-image"
 	// LogLevel is the level of the proxy's own log.

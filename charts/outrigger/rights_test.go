@@ -135,6 +135,18 @@ func testControllerRights(t *testing.T, s *server) {
 	s.apply(t, `{
   osm: {caBundleSecretName: mesh-ca, certificateProvider: {kind: vault, secretNames: [mine]}, vault: {host: vault, secret: {name: login}}},
   meshConfig: {spec: {certificate: {ingressGateway: {subjectAltNames: [gateway.shop], validityDuration: 24h, secret: {namespace: shop, name: gateway}}}}}}`)
+	gateways := []string{"Deployment shop/a", "Service shop/a", "ServiceAccount shop/a", "PodDisruptionBudget shop/a"}
+	for _, object := range gateways {
+		account.cannot(t, requests("create patch delete", object))
+	}
+	account.cannot(t, requests("create", "GatewayClass /a"))
+	s.apply(t, "{gateways: {enabled: true}}")
+	for _, object := range gateways {
+		account.can(t, requests("get list watch create patch delete", object))
+		account.cannot(t, requests("update", object))
+	}
+	account.can(t, requests("create get", "GatewayClass /a"))
+	account.cannot(t, slices.Concat(requests("update patch delete", "GatewayClass /a"), requests("create patch delete", "Pod shop/a"), requests("create", "DaemonSet shop/a")))
 	policies := []string{"MutatingAdmissionPolicy /a", "MutatingAdmissionPolicyBinding /a", "ValidatingAdmissionPolicy /a", "ValidatingAdmissionPolicyBinding /a"}
 	for _, kind := range policies {
 		account.cannot(t, requests("create list delete patch", kind))
@@ -215,6 +227,9 @@ var kinds = func() map[string]schema.GroupVersionResource {
 		"CertificateSigningRequest":        {Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
 		"ClusterTrustBundle":               {Group: "certificates.k8s.io", Version: "v1beta1", Resource: "clustertrustbundles"},
 		"ConfigMap":                        {Version: "v1", Resource: "configmaps"},
+		"DaemonSet":                        {Group: "apps", Version: "v1", Resource: "daemonsets"},
+		"Deployment":                       {Group: "apps", Version: "v1", Resource: "deployments"},
+		"PodDisruptionBudget":              {Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
 		"Event":                            {Version: "v1", Resource: "events"},
 		"Lease":                            {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 		"MutatingWebhookConfiguration":     {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"},

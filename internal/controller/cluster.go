@@ -34,6 +34,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/internal/gateway"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/identity/kubelet"
 	"github.com/outrigger-mesh/outrigger/internal/identity/publish"
@@ -262,6 +263,11 @@ func (c *cluster) turn(ctx context.Context, cat *catalog.Catalog, identities *id
 	)
 	if c.policies != nil {
 		err = errors.Join(err, mgr.Add(manager.RunnableFunc(c.policies.Run)))
+	}
+	if len(c.options.Gateways) > 0 {
+		err = errors.Join(err, gateway.Add(ctx, mgr, cat, c.options.Gateways, func(ctx context.Context, about corev1.ObjectReference, reason, message string) error {
+			return audit.Warn(ctx, mgr.GetClient(), about, reason, message, message)
+		}, c.options.Log))
 	}
 	if c.upgrades != nil {
 		err = errors.Join(err, mgr.Add(c.newRollout(mgr.GetClient(), cat)))

@@ -60,6 +60,9 @@ type Options struct {
 	// UpgradeProxies is how many running pods get a new version of their proxy at a time. 0 means
 	// that pods keep the version with which they started.
 	UpgradeProxies int
+	// Gateways are the classes of proxies for which a GatewayClass is made. If there are any, the
+	// pods and Services of the mesh's Gateways are made.
+	Gateways []string
 	// Catalog has the hold-off times of changes. Run sets its other fields.
 	Catalog catalog.Options
 }
