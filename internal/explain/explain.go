@@ -99,6 +99,8 @@ type inquiry struct {
 	namespaces []string
 	// aliases counts the ExternalName services on the path.
 	aliases int
+	// passed are the pods of gateways that the request is passing.
+	passed map[string]bool
 }
 
 // asked returns the request, or nil if the question is about a connection.

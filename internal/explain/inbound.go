@@ -98,6 +98,10 @@ func (x *inquiry) connect(calls []arrival) {
 		x.end(Allowed, "access", "the endpoint has no sidecar, so there is no access control")
 		return
 	}
+	if a.view.Proxy.Gateway {
+		x.passGateway(a)
+		return
+	}
 	if a.direct {
 		x.endAtApplication(a)
 		return

@@ -13,7 +13,11 @@ import (
 
 // call follows the request from the caller's sidecar, which has the Destination.
 func (x *inquiry) call(c caller, d *mesh.Destination) {
-	x.say("destination", fmt.Sprintf("the sidecar has %s: %s at %s, port %d", d.Name, d.Protocol, list(texts(d.Addresses), 2), d.Port))
+	if d.Listens {
+		x.say("destination", fmt.Sprintf("port %d of Gateway %s, with the protocol %s", d.Port, d.Service.Name, d.Protocol))
+	} else {
+		x.say("destination", fmt.Sprintf("the sidecar has %s: %s at %s, port %d", d.Name, d.Protocol, list(texts(d.Addresses), 2), d.Port))
+	}
 	x.involve(mesh.ObjectsOf(d.Origins)...)
 	x.namespaces = append(x.namespaces, d.Service.Namespace)
 	defer func(asked mesh.Request) { x.request = asked }(x.request)
@@ -35,6 +39,10 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 		x.involve(server.Origin.Object)
 	}
 	if !ok {
+		if _, ok := d.HostOf(x.asked()); !ok {
+			x.refuse(Unreachable, telemetry.ReasonNoRoute, "route", fmt.Sprintf("no listener or route is for the host %q: the gateway answers 404; name a host with --header host=HOST", x.request.Host))
+			return
+		}
 		x.refuse(Unreachable, telemetry.ReasonNoRoute, "route", "no route matches the request: the sidecar answers 404", x.passedOver(d, route)...)
 		return
 	}
@@ -114,7 +122,11 @@ func (x *inquiry) normalized(request *mesh.Request) {
 // passedOver explains why the routes before the given one don't match.
 func (x *inquiry) passedOver(d *mesh.Destination, taken mesh.Route) []string {
 	var reasons []string
+	host, _ := d.HostOf(x.asked())
 	for _, route := range d.Routes {
+		if route.Host != host {
+			continue
+		}
 		if route.Match.Matches(x.asked()) {
 			break
 		}

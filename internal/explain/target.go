@@ -27,6 +27,9 @@ func (x *inquiry) callTarget(c caller, target Target) {
 		}
 		target.Name = serviceOf(target.Host, c.workload.Namespace)
 	}
+	if x.callsItself(c) {
+		return
+	}
 	service, isService := x.snapshot.Services.Get(target.Name.String())
 	workload, isPod := x.snapshot.Workloads.Get(target.Name.String())
 	alias, isAlias := x.alias(target.Name)

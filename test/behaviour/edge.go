@@ -110,6 +110,8 @@ var edge = []Row{
 			"{kind: IPRange, name: "+outsider+"/32}"))
 		w.eventually(t, func() error { return w.enter(t, address, ingressTLS(), http.StatusOK) })
 	}},
+	{"Gateway", "A gateway takes requests from outside the mesh by port and host, routes them as its HTTPRoutes say, and calls the mesh with its own identity. Hosts and paths without a route get 404, and nothing that a client claims about itself arrives.", ofClient(mesh.FeatureGateways, mesh.FeatureRewrites, mesh.FeatureRedirects), testDoor},
+	{"Gateway for connections", "A gateway passes connections on by port, and those with TLS by server name. It closes those that no route is for.", ofClient(mesh.FeatureGateways, mesh.FeatureServerNames), testLock},
 	{"Excluded from the mesh", "Connections to ports and address ranges that a pod or the MeshConfig excludes, and to excluded ports of a pod, bypass the sidecar; all others do not.", ofEvery, testExclusions},
 	{"The caller's address", "With traffic.enableForwardedFor an application gets the caller's address in x-forwarded-for, as the last one. Without it the header stays as the caller wrote it. Classes with the PROXY protocol announce the address by it, where an annotation asks for that.", ofServer(mesh.FeatureForwardedFor), func(t *testing.T, w *testMesh) {
 		testForwardedFor(t, w)

@@ -233,6 +233,7 @@ func (s *stage) newPeers() {
 func (s *stage) scenes() []scene {
 	return []scene{
 		{text: "Nine in ten purchases go to bookstore-v1, one to v2. bookthief is in no TrafficTarget: its sidecar has no route, and the server's would deny it."},
+		{"A gateway lets everybody outside the mesh browse, and nothing else.", s.open},
 		{"The split is shifted to 50:50 while requests run.", s.split(50, 50)},
 		{"bookstore-v2 gets all requests.", s.split(0, 100)},
 		{"The controller is killed. Requests continue without it.", func(context.Context) error { return s.mesh.KillController() }},

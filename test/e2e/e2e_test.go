@@ -33,6 +33,7 @@ func TestMesh(t *testing.T) {
 	if len(classes) > 1 {
 		t.Run("bookstore/mixed", func(t *testing.T) { c.testBookstore(t, classes) })
 	}
+	t.Run("gateway", c.testGateway)
 	t.Run("pods", func(t *testing.T) {
 		c.permissive(t, true)
 		// These mostly wait.

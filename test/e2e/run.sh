@@ -45,7 +45,7 @@ steps() {
 set -m
 jobs=()
 trap 'for job in "${jobs[@]}"; do kill -- "-$job" 2>/dev/null || true; done; wait' EXIT
-steps sample 'operate|cni|bookstore|pods|kubelet|upgrade' & jobs+=($!)
+steps sample 'operate|cni|bookstore|gateway|pods|kubelet|upgrade' & jobs+=($!)
 steps failures 'killed|silent_node|away' & jobs+=($!)
 steps life 'soak|lifecycle|quick_start|migration' & jobs+=($!)
 failed=0
