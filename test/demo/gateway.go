@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/mesh"
-	"github.com/outrigger-mesh/outrigger/sidecar"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 // gatewayTemplate is a gateway that lets everyone browse the bookstore, and podTemplate one of its
@@ -78,7 +77,7 @@ func gateways(class string) []string {
 		}
 	}
 	slices.Sort(all)
-	return slices.DeleteFunc(slices.Compact(all), func(c string) bool { return !slices.Contains(sidecar.Features(c), mesh.FeatureGateways) })
+	return slices.DeleteFunc(slices.Compact(all), func(c string) bool { return !localmesh.ServesGateways(c) })
 }
 
 // open starts a gateway with a pod of each class, and calls the bookstore through each.
