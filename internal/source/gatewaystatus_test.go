@@ -33,7 +33,9 @@ func TestGatewayStatus(t *testing.T) {
 		return &fact.GatewayState{Addresses: []string{"192.0.2.1", "lb.example.com"}, Pods: 1, Listeners: listeners}
 	}
 	one := fact.ListenerState{Routes: 2, Kinds: []fact.RouteKind{fact.HTTPRoute}}
-	problem := func(reason, field string) mesh.Problem { return mesh.Problem{Reason: reason, Field: field, Message: "it is wrong"} }
+	problem := func(reason, field string) mesh.Problem {
+		return mesh.Problem{Reason: reason, Field: field, Message: "it is wrong"}
+	}
 	for _, tt := range []struct {
 		name      string
 		problems  []mesh.Problem
