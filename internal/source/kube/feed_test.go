@@ -254,6 +254,8 @@ func changes() map[string]string {
 		"GRPCRoute":                          `{"spec":{"rules":[{"backendRefs":[{"name":"changed","port":80}]}]}}`,
 		"TCPRoute.gateway.networking.k8s.io": `{"spec":{"rules":[{"backendRefs":[{"name":"changed","port":80}]}]}}`,
 		"TLSRoute":                           `{"spec":{"rules":[{"backendRefs":[{"name":"changed","port":80}]}]}}`,
+		"Gateway":                            `{"spec":{"listeners":[{"name":"http","port":81,"protocol":"HTTP"}]}}`,
+		"GatewayClass":                       `{"spec":{"parametersRef":{"group":"","kind":"ConfigMap","name":"changed"}}}`,
 		"ReferenceGrant":                     `{"spec":{"to":[{"group":"","kind":"Service","name":"changed"}]}}`,
 		"Egress":                             `{"spec":{"hosts":["changed.example.com"]}}`,
 		"IngressBackend":                     `{"spec":{"sources":[{"kind":"IPRange","name":"10.0.0.0/8"}]}}`,
