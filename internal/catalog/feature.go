@@ -45,10 +45,10 @@ const allNamespaces = ""
 
 func (j *join) indexClasses() {
 	// Pods of gateways get other parts than sidecars. Which pods these are depends on other objects.
-	runs := func(w *fact.Workload) bool { return w.Class != "" && !w.Ended && w.Labels[GatewayLabel] == "" }
+	runs := func(w *fact.Workload) bool { return w.Class != "" && !w.Ended && w.Labels[fact.GatewayLabel] == "" }
 	j.labelledIn = graph.NewIndex(j.workloads, mesh.Name.Compare, func(key mesh.Name, w *fact.Workload) iter.Seq2[string, mesh.Name] {
 		return func(yield func(string, mesh.Name) bool) {
-			if w.Class != "" && !w.Ended && w.Labels[GatewayLabel] != "" && yield(allNamespaces, key) {
+			if w.Class != "" && !w.Ended && w.Labels[fact.GatewayLabel] != "" && yield(allNamespaces, key) {
 				yield(w.Namespace, key)
 			}
 		}
@@ -99,19 +99,19 @@ func (j *join) lacksAny(class string) bool {
 // running returns the classes of sidecars in a namespace or in all, each with each of its accounts,
 // sorted by class.
 func (j *join) running(r *graph.Reader, namespace string) []classAt {
-	all := j.runningIn.Get(r, namespace)
-	for _, key := range j.labelledIn.Get(r, namespace) {
+	all, labelled := j.runningIn.Get(r, namespace), j.labelledIn.Get(r, namespace)
+	if len(labelled) == 0 {
+		return all
+	}
+	all = slices.Clone(all)
+	for _, key := range labelled {
 		w, _ := j.workloads.Get(r, key)
 		if _, isGateway := j.gatewayOf(r, w); !isGateway {
-			all = append(slices.Clip(all), classAt{w.Class, accountOf(w)})
+			all = append(all, classAt{w.Class, accountOf(w)})
 		}
 	}
-	if len(all) > 0 && len(j.labelledIn.Get(r, namespace)) > 0 {
-		all = slices.Clone(all)
-		slices.SortFunc(all, compareClassAt)
-		all = slices.Compact(all)
-	}
-	return all
+	slices.SortFunc(all, compareClassAt)
+	return slices.Compact(all)
 }
 
 // makeLimited returns the classes in a namespace, or in all, that lack any feature. If

@@ -12,10 +12,6 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// GatewayLabel is the label, defined by Gateway API, with which pods say of which Gateway in their
-// namespace they are.
-const GatewayLabel = "gateway.networking.k8s.io/gateway-name"
-
 // families are the address families that pods have.
 type families struct{ four, six bool }
 
@@ -53,7 +49,7 @@ func (j *join) gateway(r *graph.Reader, name mesh.Name) (*fact.Gateway, bool) {
 
 // gatewayOf returns the Gateway of which the workload is a pod.
 func (j *join) gatewayOf(r *graph.Reader, w *fact.Workload) (*fact.Gateway, bool) {
-	name := w.Labels[GatewayLabel]
+	name := w.Labels[fact.GatewayLabel]
 	if name == "" {
 		return nil, false
 	}

@@ -54,7 +54,7 @@ func (j *join) index() {
 	})
 	j.podsOf = graph.NewIndex(j.workloads, mesh.Name.Compare, func(key mesh.Name, w *fact.Workload) iter.Seq2[mesh.Name, mesh.Name] {
 		return func(yield func(gateway, pod mesh.Name) bool) {
-			if name := w.Labels[GatewayLabel]; name != "" {
+			if name := w.Labels[fact.GatewayLabel]; name != "" {
 				yield(mesh.Name{Namespace: w.Namespace, Name: name}, key)
 			}
 		}

@@ -36,9 +36,8 @@ func (j *join) offerService(r *graph.Reader, name mesh.Name, out *graph.Output) 
 			for _, source := range sources {
 				j.put(out, clients{ServiceAccount: source}, j.offerOfTo(r, source, svc, of))
 			}
-			limited := func() *classes { return j.limitedOf(r, sources) }
-			j.putLacking(r, out, ofDestinations, limited)
-			j.putLacking(r, out, ofBackends, limited)
+			both := func() []ask { return append(ofDestinations(), ofBackends()...) }
+			j.putLacking(r, out, both, func() *classes { return j.limitedOf(r, sources) })
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (g generator) labels() map[string]string { return map[string]string{"app": 
 func (g generator) podLabels() map[string]string {
 	all := g.labels()
 	if g.IntN(5) == 0 {
-		all[GatewayLabel] = pick(g, "w1", "w2")
+		all[fact.GatewayLabel] = pick(g, "w1", "w2")
 	}
 	return all
 }

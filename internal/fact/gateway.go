@@ -2,6 +2,10 @@ package fact
 
 import "github.com/outrigger-mesh/outrigger/mesh"
 
+// GatewayLabel is the label, defined by Gateway API, with which pods and other objects say of which Gateway
+// in their namespace they are.
+const GatewayLabel = "gateway.networking.k8s.io/gateway-name"
+
 // GatewayClass is a class of Gateway API's gateways that the mesh implements.
 type GatewayClass struct {
 	mesh.Sealed

@@ -86,7 +86,7 @@ func Add(ctx context.Context, mgr manager.Manager, catalog Catalog, classes []st
 	for _, kind := range made {
 		b = b.WatchesRawSource(crsource.Kind(objects, metadataOf(kind), handler.TypedEnqueueRequestsFromMapFunc(
 			func(_ context.Context, o *metav1.PartialObjectMetadata) []reconcile.Request {
-				if name := o.Labels[NameLabel]; name != "" {
+				if name := o.Labels[fact.GatewayLabel]; name != "" {
 					return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.Namespace, Name: name}}}
 				}
 				return nil
@@ -216,7 +216,7 @@ func (r *gateways) replacePorts(ctx context.Context, svc *corev1.Service) error 
 func (r *gateways) prune(ctx context.Context, g *gateway.Gateway, kind schema.GroupVersionKind, wanted []client.Object) error {
 	list := new(metav1.PartialObjectMetadataList)
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	if err := r.client.List(ctx, list, client.InNamespace(g.Namespace), client.MatchingLabels{NameLabel: g.Name, managedByLabel: managedBy}); err != nil {
+	if err := r.client.List(ctx, list, client.InNamespace(g.Namespace), client.MatchingLabels{fact.GatewayLabel: g.Name, managedByLabel: managedBy}); err != nil {
 		return fmt.Errorf("listing the %ss of Gateway %s/%s: %w", kind.Kind, g.Namespace, g.Name, err)
 	}
 	var errs []error

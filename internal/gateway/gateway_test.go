@@ -132,7 +132,7 @@ func (s *site) objects(t *testing.T, name string) []string {
 	var all []string
 	lists := []client.ObjectList{&corev1.ServiceAccountList{}, &appsv1.DeploymentList{}, &corev1.ServiceList{}, &policyv1.PodDisruptionBudgetList{}}
 	for _, list := range lists {
-		if err := s.List(t.Context(), list, client.MatchingLabels{gateway.NameLabel: name}); err != nil {
+		if err := s.List(t.Context(), list, client.MatchingLabels{fact.GatewayLabel: name}); err != nil {
 			t.Fatal(err)
 		}
 		text, err := json.Marshal(list)
@@ -270,7 +270,7 @@ func TestGateways(t *testing.T) {
 	})
 	t.Run("another's objects stay", func(t *testing.T) {
 		mine := &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "taken-outrigger-envoy", Namespace: "default", Labels: map[string]string{gateway.NameLabel: "taken", "app.kubernetes.io/managed-by": "outrigger-controller"}},
+			ObjectMeta: metav1.ObjectMeta{Name: "taken-outrigger-envoy", Namespace: "default", Labels: map[string]string{fact.GatewayLabel: "taken", "app.kubernetes.io/managed-by": "outrigger-controller"}},
 			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
 		}
 		if err := s.Create(ctx, mine); err != nil {

@@ -21,11 +21,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
 )
 
-// Labels of all objects of a gateway.
+// The label of all objects that the controller makes for gateways, beside that with the gateway's name.
 const (
-	// NameLabel has the name of the Gateway, as Gateway API defines it.
-	NameLabel = "gateway.networking.k8s.io/gateway-name"
-	// managedByLabel is managedBy for objects that the controller makes.
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "outrigger-controller"
 )
@@ -36,7 +33,7 @@ const (
 // 'kubectl scale' and autoscalers decide it.
 func Objects(g *gateway.Gateway, state *fact.GatewayState) []client.Object {
 	name := nameOf(g.Name, string(g.Spec.GatewayClassName))
-	selector := map[string]string{NameLabel: g.Name}
+	selector := map[string]string{fact.GatewayLabel: g.Name}
 	labels, annotations := map[string]string{}, map[string]string{}
 	if of := g.Spec.Infrastructure; of != nil {
 		for key, value := range of.Labels {
@@ -50,7 +47,7 @@ func Objects(g *gateway.Gateway, state *fact.GatewayState) []client.Object {
 			}
 		}
 	}
-	labels[NameLabel], labels[managedByLabel] = g.Name, managedBy
+	labels[fact.GatewayLabel], labels[managedByLabel] = g.Name, managedBy
 	yes := true
 	meta := func() metav1.ObjectMeta {
 		return metav1.ObjectMeta{

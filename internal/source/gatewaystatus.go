@@ -30,7 +30,7 @@ func setGatewayClass(obj client.Object, found *fact.Problems, now metav1.Time) (
 	} else {
 		c.set(accepted, true, accepted, "the mesh serves the gateways of this class")
 	}
-	return c.fresh(former.Conditions, found.List), !equality.Semantic.DeepEqual(former, &class.Status)
+	return unsaid(former.Conditions, found.List), !equality.Semantic.DeepEqual(former, &class.Status)
 }
 
 // setGateway writes the status of a Gateway of the mesh: its addresses, conditions and listeners.
@@ -81,7 +81,8 @@ func setGateway(obj client.Object, found *fact.Problems, now metav1.Time) (fresh
 	refused := slices.IndexFunc(others, func(p mesh.Problem) bool {
 		return p.Reason == fact.ReasonUnsupportedAddress || p.Reason == fact.ReasonInvalidParameters
 	})
-	switch usable := broken < len(g.Spec.Listeners); {
+	usable := broken < len(g.Spec.Listeners)
+	switch {
 	case refused >= 0:
 		c.set(accepted, false, others[refused].Reason, message(others))
 	case !usable:
@@ -93,20 +94,18 @@ func setGateway(obj client.Object, found *fact.Problems, now metav1.Time) (fresh
 	default:
 		c.set(accepted, true, accepted, "the gateway is served by the mesh")
 	}
-	switch usable := broken < len(g.Spec.Listeners); {
+	switch {
 	case !usable:
 		c.set(programmed, false, string(gateway.GatewayReasonInvalid), "no listener can be used")
 	case state.Pods == 0:
-		c.set(programmed, false, string(gateway.GatewayReasonNoResources), "there is no pod with a proxy of the mesh and the label "+gatewayNameLabel+"="+g.Name)
+		c.set(programmed, false, string(gateway.GatewayReasonNoResources), "there is no pod with a proxy of the mesh and the label "+fact.GatewayLabel+"="+g.Name)
 	case len(state.Addresses) == 0:
 		c.set(programmed, false, string(gateway.GatewayReasonAddressNotAssigned), "no Service with an address leads to the gateway's pods")
 	default:
 		c.set(programmed, true, programmed, "the proxies have the configuration")
 	}
-	return c.fresh(known, found.List), !equality.Semantic.DeepEqual(former, &g.Status)
+	return unsaid(known, found.List), !equality.Semantic.DeepEqual(former, &g.Status)
 }
-
-const gatewayNameLabel = "gateway.networking.k8s.io/gateway-name"
 
 // setListener sets the conditions of a listener with the Problems of the field, and reports whether
 // the listener can be used.
@@ -180,13 +179,13 @@ func (c conditionSet) set(kind string, holds bool, reason, text string) {
 	})
 }
 
-// fresh returns the Problems that none of the former conditions contains.
-func (conditionSet) fresh(former []metav1.Condition, problems []mesh.Problem) []mesh.Problem {
-	var fresh []mesh.Problem
+// unsaid returns the Problems that no message of the conditions contains.
+func unsaid(conditions []metav1.Condition, problems []mesh.Problem) []mesh.Problem {
+	var rest []mesh.Problem
 	for _, p := range problems {
-		if !slices.ContainsFunc(former, func(c metav1.Condition) bool { return slices.Contains(strings.Split(c.Message, "\n"), line(p)) }) {
-			fresh = append(fresh, p)
+		if !slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return slices.Contains(strings.Split(c.Message, "\n"), line(p)) }) {
+			rest = append(rest, p)
 		}
 	}
-	return fresh
+	return rest
 }

@@ -48,24 +48,15 @@ func setParents(refs []gateway.ParentReference, status *gateway.RouteStatus, gen
 		setParentConditions(&entry.Conditions, i, problems, isDropped(content), generation, now)
 		next = append(next, entry)
 	}
-	for _, p := range problems {
-		if !reportedTo(former, p) {
-			fresh = append(fresh, p)
-		}
+	var said []metav1.Condition
+	for _, entry := range former {
+		said = append(said, entry.Conditions...)
 	}
 	changed = !equality.Semantic.DeepEqual(former, next[others:])
 	if changed {
 		status.Parents = next
 	}
-	return fresh, changed
-}
-
-func reportedTo(entries []gateway.RouteParentStatus, p mesh.Problem) bool {
-	return slices.ContainsFunc(entries, func(entry gateway.RouteParentStatus) bool {
-		return slices.ContainsFunc(entry.Conditions, func(c metav1.Condition) bool {
-			return slices.Contains(strings.Split(c.Message, "\n"), line(p))
-		})
-	})
+	return unsaid(said, problems), changed
 }
 
 // isDropped reports whether the route has rules, and none of them does what it says: each
