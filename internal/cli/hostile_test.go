@@ -392,6 +392,19 @@ func hostileFiles(t *testing.T) string {
 		object("policy.openservicemesh.io/v1alpha1", "Egress", "shop", hostile, map[string]any{
 			"sources": []any{account(hostile)}, "hosts": []any{hostile}, "ports": []any{map[string]any{"number": 80, "protocol": "http"}},
 		}),
+		object("gateway.networking.k8s.io/v1", "GatewayClass", "", "outrigger-envoy", map[string]any{"controllerName": "outrigger.openservicemesh.io/controller"}),
+		object("gateway.networking.k8s.io/v1", "Gateway", "shop", "door", map[string]any{
+			"gatewayClassName": "outrigger-envoy", "listeners": []any{
+				map[string]any{"name": hostile, "port": 80, "protocol": "HTTP"},
+				map[string]any{"name": "second", "port": 80, "protocol": "HTTP"},
+				map[string]any{"name": "third", "port": 81, "protocol": hostile, "hostname": hostile, "allowedRoutes": map[string]any{
+					"kinds": []any{map[string]any{"kind": hostile}}, "namespaces": map[string]any{"from": hostile},
+				}},
+			},
+		}),
+		object("gateway.networking.k8s.io/v1", "HTTPRoute", "shop", "door", map[string]any{
+			"parentRefs": []any{map[string]any{"name": "door", "sectionName": hostile + "2"}, map[string]any{"name": hostile}}, "hostnames": []any{hostile}, "rules": []any{},
+		}),
 	}
 	var text []byte
 	for _, o := range objects {
