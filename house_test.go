@@ -95,11 +95,11 @@ var rules = []rule{
 		"it is a list of drivers"},
 
 	// The internal packages, from the objects of the API server along the data flow.
-	{"internal/source", "sigs.k8s.io/gateway-api/apis/v1 apis/... internal/fact mesh sidecar/agentspec sidecar/driver k8s.io/client-go/kubernetes/scheme sigs.k8s.io/json sigs.k8s.io/controller-runtime/pkg/client " + kubernetes,
+	{"internal/source", "internal/pki sigs.k8s.io/gateway-api/apis/v1 apis/... internal/fact mesh sidecar/agentspec sidecar/driver k8s.io/client-go/kubernetes/scheme sigs.k8s.io/json sigs.k8s.io/controller-runtime/pkg/client " + kubernetes,
 		"it converts objects to facts; other packages fetch the objects"},
 	{"internal/source/kube", "apis/... internal/fact internal/source mesh sidecar/agentspec sidecar/driver golang.org/x/sync/... k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it fetches, and leaves the meaning to internal/source"},
-	{"internal/source/dir", "apis/... internal/fact internal/manifest internal/source mesh sidecar/agentspec github.com/fsnotify/fsnotify go.yaml.in/yaml/v3 k8s.io/client-go/kubernetes/scheme sigs.k8s.io/gateway-api/apis/v1 sigs.k8s.io/yaml sigs.k8s.io/controller-runtime/pkg/client " + kubernetes,
+	{"internal/source/dir", "sidecar/driver apis/... internal/fact internal/manifest internal/source mesh sidecar/agentspec github.com/fsnotify/fsnotify go.yaml.in/yaml/v3 k8s.io/client-go/kubernetes/scheme sigs.k8s.io/gateway-api/apis/v1 sigs.k8s.io/yaml sigs.k8s.io/controller-runtime/pkg/client " + kubernetes,
 		"it fetches without a cluster, and leaves the meaning to internal/source"},
 	{"internal/catalog", "apis/metadata internal/bell internal/fact internal/graph mesh",
 		"it computes Snapshots and Views from facts, whatever their source"},
@@ -153,6 +153,8 @@ var rules = []rule{
 		"it writes what is learned where the source reads it, and changes no View itself"},
 	{"internal/jwks", "internal/fact internal/source mesh",
 		"what is fetched becomes facts, and nothing is fetched but what facts ask for and the MeshConfig allows"},
+	{"internal/servercert", "internal/fact internal/source mesh sidecar/driver " + kubernetes,
+		"it keeps the private keys of certificates for the drivers; all others get facts without them"},
 	{"internal/registry", "internal/metric mesh sidecar/driver github.com/prometheus/client_golang/prometheus/...",
 		"it records which proxies are connected, and not their configuration"},
 	{"internal/accesslog", "mesh sidecar/telemetry",

@@ -52,6 +52,8 @@ const (
 	// FeatureGateways is the part of a gateway's proxy: it listens at ports of its pod and routes
 	// by host (Destination's Listens and Hosts, and Proxy's Gateway).
 	FeatureGateways Feature = "Gateways"
+	// FeatureTermination makes a gateway's proxy the end of TLS (Destination's Certificates).
+	FeatureTermination Feature = "Termination"
 	// FeatureServerNames routes TLS connections by server name (Destination's Servers).
 	FeatureServerNames Feature = "ServerNames"
 
@@ -149,7 +151,7 @@ func FeaturesWithout(lacks map[Feature]string) []Feature {
 func Features() []Feature {
 	return []Feature{
 		FeatureHTTP2, FeatureHTTP2Resets, FeatureWebSocket, FeatureServerFirst, FeatureIPv6, FeatureExternalNames, FeaturePermissiveTLS, FeatureTLSSettings, FeatureTLSCurves, FeatureHeaderMatches, FeatureQueryMatches,
-		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureSessionPersistence, FeatureServerNames, FeatureGateways,
+		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureSessionPersistence, FeatureServerNames, FeatureGateways, FeatureTermination,
 		FeatureRetries, FeatureRetryCodes, FeatureRetryBackoff, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
 		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureForwardedFor, FeatureProxyProtocol, FeatureAudit, FeatureAccessPolicies, FeatureTokens, FeatureTokensPSS, FeatureTokensEdDSA, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP, FeatureOnDemand,

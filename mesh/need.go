@@ -162,7 +162,7 @@ func (l RateLimits) Needs() []Feature {
 func (d *Destination) Needs() []Feature {
 	var n needs
 	n.add(d.Protocol.Needs()...)
-	n.addIf(map[Feature]bool{FeatureIPv6: slices.ContainsFunc(d.Addresses, isIPv6), FeatureServerNames: len(d.Servers) > 0, FeatureGateways: d.Listens})
+	n.addIf(map[Feature]bool{FeatureIPv6: slices.ContainsFunc(d.Addresses, isIPv6), FeatureServerNames: len(d.Servers) > 0, FeatureGateways: d.Listens, FeatureTermination: len(d.Certificates) > 0})
 	for i := range d.Routes {
 		route := &d.Routes[i]
 		n.add(route.Match.Needs()...)

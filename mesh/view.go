@@ -118,6 +118,11 @@ type Destination struct {
 	// CompareHosts, without duplicates. The first one that matches the host of a request chooses
 	// the Routes with the same Host; if none matches, the answer is 404.
 	Hosts []string `json:"hosts,omitempty"`
+	// Certificates, of a gateway, make the proxy the end of TLS: connections begin with TLS, and the
+	// first one that matches the client's server name is presented. Connections that none matches are
+	// closed. They are sorted by CompareHosts, each Host once. Without any, connections are
+	// forwarded as they come.
+	Certificates []ServerCertificate `json:"certificates,omitempty"`
 	// Routes are for HTTP protocols. The first route that matches is used. If none matches,
 	// the answer is 404.
 	Routes []Route `json:"routes,omitempty"`
@@ -125,7 +130,7 @@ type Destination struct {
 	Backends []WeightedBackend `json:"backends,omitempty"`
 	// Servers are for other protocols too: connections begin with TLS, and the first one
 	// that matches the client's server name is used. Connections that none matches are
-	// closed.
+	// closed. Their backends get what is inside TLS if there are Certificates.
 	Servers []ServerRoute `json:"servers,omitempty"`
 	// HashOn has the request properties that the backends' LoadBalancing hashes.
 	HashOn []HashOn `json:"hashOn,omitempty"`

@@ -63,6 +63,9 @@ func TestNoRoleMayCreateSecrets(t *testing.T) {
 				}
 				roles++
 				for _, rule := range rules {
+					if strings.HasSuffix(d.name, "-certificates") && slices.Equal(rule.Resources, []string{"secrets"}) && slices.Equal(rule.Verbs, []string{"list", "watch"}) {
+						continue // TestCertificateNamespaces
+					}
 					if d.name == viewerRole && slices.Equal(rule.ResourceNames, []string{"outrigger-viewer"}) && slices.Equal(rule.Resources, []string{"serviceaccounts/token"}) {
 						continue // TestViewer
 					}
@@ -79,6 +82,28 @@ func TestNoRoleMayCreateSecrets(t *testing.T) {
 				t.Error("there is no role to look at")
 			}
 		})
+	}
+}
+
+// TestCertificateNamespaces: the controller may read Secrets only in namespaces that the values name.
+func TestCertificateNamespaces(t *testing.T) {
+	for name, want := range map[string][]string{"gateways": nil, "gateway-certificates": {"Role edge", "Role shop"}, "default": nil} {
+		var got []string
+		for _, d := range documents(t, values(t)[name]) {
+			switch role := d.object.(type) {
+			case *rbacv1.Role:
+				if strings.HasSuffix(role.Name, "-certificates") {
+					got = append(got, "Role "+role.Namespace)
+				}
+			case *rbacv1.ClusterRole:
+				if strings.HasSuffix(role.Name, "-certificates") {
+					got = append(got, "ClusterRole")
+				}
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s: the controller may read the Secrets by %q, want %q", name, got, want)
+		}
 	}
 }
 

@@ -96,10 +96,16 @@ func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
 		if len(servers) == 0 {
 			return o.connections(d, nil)
 		}
-		return []*Resource{o.listener(d, each(servers, func(s mesh.ServerRoute) filterChain {
+		chains := each(servers, func(s mesh.ServerRoute) filterChain {
 			match := &listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: namesOfTLS(s.Host)}
 			return filterChain{match: &listenerv3.FilterChain{FilterChainMatch: match}, filter: o.tcp, own: tcpTarget(d, s.Backends)}
-		})...)}
+		})
+		if len(d.Certificates) > 0 {
+			if chains = o.terminatedServers(d, servers); len(chains) == 0 {
+				return nil
+			}
+		}
+		return []*Resource{o.listener(d, chains...)}
 	}
 	if !d.Protocol.IsHTTP() {
 		return o.connections(d, d.Backends)
@@ -122,8 +128,23 @@ func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
 	case sessions:
 		manager = o.sessions
 	}
+	chains := []filterChain{{filter: manager, own: own}}
+	if len(d.Certificates) > 0 {
+		several := len(listeners(d)) > 1
+		chains = terminated(d, func(c mesh.ServerCertificate, chain filterChain) filterChain {
+			chain.filter, chain.own = manager, newEncoder(filterSize)
+			chain.own.fields(own)
+			if several {
+				chain.own.part(fromListener(c.Listener))
+			}
+			return chain
+		})
+		if len(chains) == 0 {
+			return nil
+		}
+	}
 	return []*Resource{
-		o.listener(d, filterChain{filter: manager, own: own}),
+		o.listener(d, chains...),
 		routes(d),
 	}
 }
@@ -198,9 +219,10 @@ func (o *outboundBuilder) listener(d *mesh.Destination, chains ...filterChain) *
 	for _, address := range d.Addresses[1:] {
 		e.message(listenerAdditionalAddresses, func() { e.address(additionalAddressAddress, address, d.Port) })
 	}
-	if len(d.Servers) > 0 {
+	if len(d.Servers)+len(d.Certificates) > 0 {
 		e.constant(tlsInspection)
-	} else if d.Protocol.IsHTTP() {
+	}
+	if d.Protocol.IsHTTP() {
 		e.constant(o.waiting)
 	}
 	for _, chain := range chains {

@@ -106,11 +106,15 @@ func routes(d *mesh.Destination) *Resource {
 			e.accepted(r, r.Match, func(own *encoder) { writeRoute(own, d, r) })
 		}
 	}
+	several := len(listeners(d)) > 1
 	virtualHost := func(name, host string, domains []string) {
 		e.message(routeConfigurationVirtualHosts, func() {
 			e.text(virtualHostName, name)
 			for _, domain := range domains {
 				e.text(virtualHostDomains, domain)
+			}
+			if listener, ok := d.ListenerOf(host); ok && several {
+				e.message(virtualHostRoutes, func() { e.part(misdirected(listener)) })
 			}
 			for i := range d.Routes {
 				if d.Routes[i].Host != host {
@@ -128,6 +132,9 @@ func routes(d *mesh.Destination) *Resource {
 		return e.resource(routeType, d.Name)
 	}
 	e.constant(hostDefaults)
+	if several {
+		e.constant(listenerDefaults)
+	}
 	// Envoy rejects all virtual hosts if two have a domain.
 	seen := make(map[string]bool)
 	for _, host := range d.Hosts {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -148,7 +149,12 @@ func (s staticWriter) inlineFields(node tree) error {
 	}
 	// A secret reference without a source means a static secret.
 	if node["sds_config"] != nil {
-		if s[secretType][fmt.Sprint(node["name"])] == nil {
+		name := fmt.Sprint(node["name"])
+		if s[secretType][name] == nil && strings.HasPrefix(name, certificatePrefix) {
+			// A View has no private keys, so the proxy's own certificate takes their place.
+			s[secretType][name] = tree{"name": name, "tls_certificate": s[secretType]["identity"]["tls_certificate"]}
+		}
+		if s[secretType][name] == nil {
 			return fmt.Errorf("there is no secret %q", node["name"])
 		}
 		delete(node, "sds_config")

@@ -91,6 +91,7 @@ func (Driver) Lacks() map[mesh.Feature]string {
 		mesh.FeaturePermissiveTLS:         "only mesh TLS is accepted",
 		mesh.FeatureOnDemand:              "all services that the pod may call are offered; gRPC asks only for those that it calls anyway",
 		mesh.FeatureGateways:              "nothing listens at the gateway's ports: gRPC is no proxy",
+		mesh.FeatureTermination:           "nothing listens at the gateway's ports: gRPC is no proxy",
 		mesh.FeaturePlaintextMesh:         "mesh TLS is used nevertheless",
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 // configFile is the configuration. It reads http.map and tcp.map, which map an address and
 // a port to a destination, for HTTP and for other protocols, and hosts.map, which maps a port of a
-// gateway and a host to the host's number. names.txt is for name.lua.
+// gateway and a host to the host's number; listeners.map maps that to the number of its listener. names.txt is for name.lua.
 const configFile = "haproxy.cfg"
 
 // collectorFile tells the agent where to send spans.
@@ -85,6 +85,10 @@ type document struct {
 	Redirects            map[syntax.Text]redirection
 	// HTTPPorts and TCPPorts are those of a gateway.
 	HTTPPorts, TCPPorts []gatewayPort
+	// TLSPorts are the numbers of those at which TLS ends, and Terminated the values of tcpMap of those
+	// without HTTP. The lists are files with their certificates.
+	TLSPorts, Terminated []syntax.Text
+	lists                []driver.File
 	// hosts counts the hosts of HTTPPorts.
 	hosts int
 	// ByServerName are the values of tcpMap of the destinations with Servers.
@@ -92,7 +96,7 @@ type document struct {
 	// ByPath are the values of httpMap of the destinations whose routes compare paths.
 	ByPath []syntax.Text
 
-	httpMap, tcpMap, hostMap strings.Builder
+	httpMap, tcpMap, hostMap, listenerMap strings.Builder
 	// names are the lines of the file for name.lua.
 	names strings.Builder
 }
@@ -149,6 +153,7 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 		{Name: "http.map", Content: []byte(doc.httpMap.String())},
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
 		{Name: "hosts.map", Content: []byte(doc.hostMap.String())},
+		{Name: "listeners.map", Content: []byte(doc.listenerMap.String())},
 		{Name: "names.txt", Content: []byte(doc.names.String())},
 	}
 	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua", "live.lua", "session.lua", "name.lua", "path.lua", "pace.lua", "token.lua"} {
@@ -156,6 +161,7 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 		files = append(files, driver.File{Name: script, Content: content})
 	}
 	files = append(files, tokenFiles(view.Inbound)...)
+	files = append(files, doc.lists...)
 	byName := func(a, b syntax.Text) int { return strings.Compare(a.String(), b.String()) }
 	for _, name := range slices.SortedFunc(maps.Keys(doc.Targets), byName) {
 		var endpoints bytes.Buffer

@@ -224,12 +224,23 @@ type destinationDocument struct {
 	// Listens says that the proxy itself listens at the port, and Hosts are mesh.Destination's.
 	Listens bool     `json:"listens,omitempty"`
 	Hosts   []string `json:"hosts,omitempty"`
+	// Certificates are for clients whose TLS ends at the proxy: the first whose host matches the server
+	// name. Listeners are the hosts of their listeners, the closest first.
+	Certificates []certificateDocument `json:"certificates,omitempty"`
+	Listeners    []string              `json:"listeners,omitempty"`
 	// Routes are used with protocol "http", Backends with the others.
 	Routes   []routeDocument        `json:"routes,omitempty"`
 	Backends []mesh.WeightedBackend `json:"backends,omitempty"`
 	// Servers are used instead of Backends: the first whose host matches the server name.
 	Servers []serverDocument `json:"servers,omitempty"`
 	HashOn  []hashDocument   `json:"hashOn,omitempty"`
+}
+
+type certificateDocument struct {
+	Host     string `json:"host"`
+	Listener string `json:"listener"`
+	// Name is that of its file, without the folder and ".pem".
+	Name string `json:"name"`
 }
 
 type serverDocument struct {

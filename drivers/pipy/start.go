@@ -26,6 +26,8 @@ func (Driver) Start(ctx context.Context) (health.Probes, error) {
 		Translate: t.set,
 		LeftOut:   t.leftOut,
 		Objects:   objects,
+		// A live file: Pipy uses a new certificate without a restart.
+		Certificates: liveDir + "certificates/",
 	})
 }
 

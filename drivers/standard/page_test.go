@@ -260,6 +260,7 @@ var meanings = map[mesh.Feature]string{
 	mesh.FeatureSessionPersistence:    "a client's requests stay at one endpoint, by a cookie or header",
 	mesh.FeatureServerNames:           "TLS connections are routed by server name",
 	mesh.FeatureGateways:              "the proxy of a gateway's pod listens at its ports and routes by host",
+	mesh.FeatureTermination:           "TLS of clients outside the mesh ends at a gateway",
 	mesh.FeatureRetries:               "failed requests are retried",
 	mesh.FeatureRetryCodes:            "answers with any status code are retried",
 	mesh.FeatureRetryBackoff:          "time between retries",

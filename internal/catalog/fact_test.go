@@ -65,6 +65,12 @@ func seal(content mesh.Digester) mesh.Digester {
 		return mesh.Seal(c)
 	case *fact.UpstreamSetting:
 		return mesh.Seal(c)
+	case *fact.Gateway:
+		return mesh.Seal(c)
+	case *fact.GatewayClass:
+		return mesh.Seal(c)
+	case *fact.ServerCertificate:
+		return mesh.Seal(c)
 	}
 	panic(fmt.Sprintf("no content: %T", content))
 }

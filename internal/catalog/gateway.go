@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
@@ -148,8 +147,7 @@ func hostsAt(l *fact.GatewayListener, route *fact.Route) []string {
 // covers reports whether a host or wildcard includes all that another one includes. Empty is for all
 // hosts.
 func covers(pattern, host string) bool {
-	suffix, isWildcard := strings.CutPrefix(pattern, "*")
-	return pattern == "" || pattern == host || isWildcard && len(host) > len(pattern) && strings.HasSuffix(host, suffix)
+	return mesh.Covers(cmp.Or(pattern, mesh.AnyHost), cmp.Or(host, mesh.AnyHost))
 }
 
 // makeGateway returns the Outbound of a gateway's proxies: a Destination for each port.
@@ -165,6 +163,9 @@ func (j *join) makeGateway(r *graph.Reader, key clients) *mesh.Outbound {
 		made := &destinations{}
 		d := j.gatewayPort(r, g, first, made)
 		d.Addresses = key.families.unspecified()
+		if first.Terminates && len(d.Certificates) == 0 {
+			continue // Nothing is taken in plaintext instead.
+		}
 		ports[d.Name] = mesh.Seal(d)
 		for _, used := range made.uses {
 			for _, b := range j.offeredTo(r, key.ServiceAccount, used) {
@@ -202,6 +203,7 @@ func (j *join) gatewayPort(r *graph.Reader, g *fact.Gateway, first *fact.Gateway
 			d.Backends = j.gatewayShares(r, routes[0].Route, made)
 		}
 	}
+	slices.SortStableFunc(d.Certificates, func(a, b mesh.ServerCertificate) int { return mesh.CompareHosts(a.Host, b.Host) })
 	slices.SortFunc(made.uses, mesh.ServicePort.Compare)
 	made.uses = slices.Compact(made.uses)
 	for _, used := range made.uses {
@@ -223,12 +225,18 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 			continue
 		}
 		d.Hosts = append(d.Hosts, cmp.Or(l.Host, mesh.AnyHost))
+		if !j.present(r, g, l, d) {
+			continue
+		}
 		for _, route := range j.attachedTo(r, g, l) {
 			hosts := slices.DeleteFunc(slices.Clone(route.hosts), func(host string) bool { return j.listenerFor(g, l.Port, host) != l })
 			d.Hosts = append(d.Hosts, hosts...)
 			for k := range route.Rules {
 				rule := &route.Rules[k]
 				out := j.routeOf(r, mesh.Name{}, route.Route, rule, made)
+				if l.Terminates && out.Redirect != nil {
+					out.Redirect = secureRedirect(out.Redirect, l.Port)
+				}
 				for _, match := range rule.Matches {
 					out.Match, out.Session = match.HTTPMatch, sessionFor(route.Route, rule, match.Path)
 					for _, host := range hosts {
@@ -255,7 +263,7 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 func (j *join) gatewayServers(r *graph.Reader, g *fact.Gateway, d *mesh.Destination, made *destinations) {
 	for i := range g.Listeners {
 		l := &g.Listeners[i]
-		if l.Unusable || l.Port != d.Port {
+		if l.Unusable || l.Port != d.Port || !j.present(r, g, l, d) {
 			continue
 		}
 		for _, route := range j.attachedTo(r, g, l) {
@@ -307,6 +315,9 @@ func (j *join) asksOfGateway(r *graph.Reader, g *fact.Gateway, w *fact.Workload)
 	out := j.outbounds.Get(r, servesGateway(g, w))
 	for _, d := range out.Destinations.All() {
 		asks = append(asks, ask{originOf(kindGateway, g.Name, ""), mesh.FeatureGateways})
+		if len(d.Certificates) > 0 {
+			asks = append(asks, ask{originOf(kindGateway, g.Name, ""), mesh.FeatureTermination})
+		}
 		for _, route := range d.Routes {
 			one := mesh.Destination{Routes: []mesh.Route{route}}
 			asks = append(asks, asksOf(route.Origin, one.Needs())...)
@@ -365,7 +376,13 @@ func (j *join) inspectGateway(r *graph.Reader, name mesh.Name, f *fault) {
 		if !l.Unusable {
 			f.gateway.Ports = append(f.gateway.Ports, l.Port)
 		}
-		f.gateway.Listeners = append(f.gateway.Listeners, fact.ListenerState{Routes: len(j.attachedTo(r, g, l)), Kinds: l.Kinds})
+		usable, refused := j.certificatesOf(r, g, l)
+		for _, why := range refused {
+			f.add(why.reason, why.field, "%s", why.message)
+		}
+		f.gateway.Listeners = append(f.gateway.Listeners, fact.ListenerState{
+			Routes: len(j.attachedTo(r, g, l)), Kinds: l.Kinds, Closed: l.Terminates && len(usable) == 0,
+		})
 	}
 	slices.Sort(f.gateway.Ports)
 	f.gateway.Ports = slices.Compact(f.gateway.Ports)

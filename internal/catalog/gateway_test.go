@@ -229,11 +229,11 @@ func TestReferenceGrants(t *testing.T) {
 		grant fact.ReferenceGrant
 		want  string
 	}{
-		{"all services", fact.ReferenceGrant{From: []fact.RouteSource{{Kind: fact.HTTPRoute, Namespace: "shop"}}, All: true}, "bank/v3:80"},
-		{"the service", fact.ReferenceGrant{From: []fact.RouteSource{{Kind: fact.HTTPRoute, Namespace: "shop"}}, Services: []string{"v3"}}, "bank/v3:80"},
-		{"another service", fact.ReferenceGrant{From: []fact.RouteSource{{Kind: fact.HTTPRoute, Namespace: "shop"}}, Services: []string{"v4"}}, ""},
-		{"another kind of routes", fact.ReferenceGrant{From: []fact.RouteSource{{Kind: fact.GRPCRoute, Namespace: "shop"}}, All: true}, ""},
-		{"another namespace", fact.ReferenceGrant{From: []fact.RouteSource{{Kind: fact.HTTPRoute, Namespace: "front"}}, All: true}, ""},
+		{"all services", fact.ReferenceGrant{From: []fact.Referrer{{Kind: "HTTPRoute", Namespace: "shop"}}, Services: []string{fact.AllNames}}, "bank/v3:80"},
+		{"the service", fact.ReferenceGrant{From: []fact.Referrer{{Kind: "HTTPRoute", Namespace: "shop"}}, Services: []string{"v3"}}, "bank/v3:80"},
+		{"another service", fact.ReferenceGrant{From: []fact.Referrer{{Kind: "HTTPRoute", Namespace: "shop"}}, Services: []string{"v4"}}, ""},
+		{"another kind of routes", fact.ReferenceGrant{From: []fact.Referrer{{Kind: "GRPCRoute", Namespace: "shop"}}, Services: []string{fact.AllNames}}, ""},
+		{"another namespace", fact.ReferenceGrant{From: []fact.Referrer{{Kind: "HTTPRoute", Namespace: "front"}}, Services: []string{fact.AllNames}}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.grant.Name = parseName("bank/g")

@@ -54,14 +54,15 @@ type join struct {
 	tcpGroups  *graph.Input[mesh.Name, *fact.RouteGroup]
 	splits     *graph.Input[mesh.Name, *fact.Split]
 	// routes are in the order of precedence of their kinds.
-	routes          []*routeInput
-	referenceGrants *graph.Input[mesh.Name, *fact.ReferenceGrant]
-	gateways        *graph.Input[mesh.Name, *fact.Gateway]
-	gatewayClasses  *graph.Input[mesh.Name, *fact.GatewayClass]
-	egresses        *graph.Input[mesh.Name, *fact.EgressRule]
-	ingresses       *graph.Input[mesh.Name, *fact.IngressRule]
-	retries         *graph.Input[mesh.Name, *fact.RetryRule]
-	upstreams       *graph.Input[mesh.Name, *fact.UpstreamSetting]
+	routes             []*routeInput
+	referenceGrants    *graph.Input[mesh.Name, *fact.ReferenceGrant]
+	gateways           *graph.Input[mesh.Name, *fact.Gateway]
+	serverCertificates *graph.Input[mesh.Name, *fact.ServerCertificate]
+	gatewayClasses     *graph.Input[mesh.Name, *fact.GatewayClass]
+	egresses           *graph.Input[mesh.Name, *fact.EgressRule]
+	ingresses          *graph.Input[mesh.Name, *fact.IngressRule]
+	retries            *graph.Input[mesh.Name, *fact.RetryRule]
+	upstreams          *graph.Input[mesh.Name, *fact.UpstreamSetting]
 	// learned and tokenKeys are of ConfigMaps with different names.
 	learned   *graph.Input[mesh.Name, *fact.Learned]
 	tokenKeys *graph.Input[mesh.Name, *fact.TokenKeys]
@@ -208,6 +209,7 @@ func newJoin(options Options) *join {
 	}
 	j.referenceGrants = input[*fact.ReferenceGrant](j, "ReferenceGrant")
 	j.gateways = input[*fact.Gateway](j, kindGateway)
+	j.serverCertificates = input[*fact.ServerCertificate](j, "Secret")
 	j.inspectors[kindGateway] = j.inspectGateway
 	j.gatewayClasses = input[*fact.GatewayClass](j, kindGatewayClass)
 	j.egresses = input(j, kindEgress, j.inspectEgress)

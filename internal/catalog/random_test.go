@@ -48,7 +48,7 @@ func (g generator) factOf() fact.Fact {
 	makers := []func() fact.Fact{
 		g.settings, g.namespaceFact, g.workload, g.workload, g.workload, g.service, g.service, g.slice, g.slice, g.slice,
 		g.access, g.accessPolicy, g.accessPolicy, g.tokenPolicy, g.tokenKeys, g.group, g.split, g.route, g.route, g.egress, g.ingress, g.retry, g.upstream,
-		g.gateway, g.gatewayClass,
+		g.gateway, g.gatewayClass, g.serverCertificate, g.referenceGrant,
 	}
 	f := pick(g, makers...)()
 	if g.IntN(6) == 0 {
@@ -99,9 +99,27 @@ func (g generator) gateway() fact.Fact {
 			return fact.GatewayListener{
 				Index: index, Name: pick(g, "l1", "l2"), Port: g.port(), Host: pick(g, "", "a.example.com", "*.example.com"), Protocol: pick(g, mesh.HTTP, mesh.HTTP, mesh.TCP), ByServerName: g.IntN(2) == 0,
 				Kinds: pick(g, []fact.RouteKind{fact.HTTPRoute}, []fact.RouteKind{fact.HTTPRoute, fact.GRPCRoute}, []fact.RouteKind{fact.TCPRoute, fact.TLSRoute}), All: g.IntN(2) == 0, Same: g.IntN(2) == 0,
-				Namespaces: g.selector(), Unusable: g.IntN(5) == 0,
+				Namespaces: g.selector(), Unusable: g.IntN(5) == 0, Terminates: g.IntN(2) == 0,
+				Certificates: some(g, 2, func() fact.CertificateRef {
+					return fact.CertificateRef{Field: "spec.listeners[0].tls.certificateRefs[0]", Secret: mesh.Name{Namespace: g.namespace(), Name: pick(g, "s1", "s2")}}
+				}),
 			}
 		}),
+	})}
+}
+
+func (g generator) serverCertificate() fact.Fact {
+	content := &fact.ServerCertificate{Hosts: some(g, 2, func() string { return pick(g, "a.example.com", "b.example.com", "*.example.com", "a.b.example.com") }), Chain: mesh.DigestOf(g.IntN(3))}
+	if g.IntN(5) == 0 {
+		content = &fact.ServerCertificate{Flaw: &fact.Flaw{Reason: fact.ReasonInvalidCertificateRef, Message: "it is broken"}}
+	}
+	return fact.Fact{Object: object("v1", "Secret", g.namespace(), pick(g, "s1", "s2")), Content: mesh.Seal(content)}
+}
+
+func (g generator) referenceGrant() fact.Fact {
+	n := mesh.Name{Namespace: g.namespace(), Name: "g"}
+	return fact.Fact{Object: object(gatewayVersion, "ReferenceGrant", n.Namespace, n.Name), Content: mesh.Seal(&fact.ReferenceGrant{
+		Name: n, From: []fact.Referrer{{Kind: pick(g, "Gateway", "HTTPRoute"), Namespace: g.namespace()}}, Services: []string{fact.AllNames}, Secrets: []string{pick(g, fact.AllNames, "s1")},
 	})}
 }
 
@@ -407,7 +425,7 @@ func TestChangesGiveWhatTheFactsGive(t *testing.T) {
 				}
 				// Views of classes that lack AccessPolicies do not tell what is left out of them.
 				needsAreTold(t, BuildFor(list, Options{Features: func(class string) []mesh.Feature {
-					return append(features(class), mesh.FeatureAccessPolicies, mesh.FeatureTokens, mesh.FeatureGateways)
+					return append(features(class), mesh.FeatureAccessPolicies, mesh.FeatureTokens, mesh.FeatureGateways, mesh.FeatureTermination)
 				}}), got)
 				if got.Digest() != want.Digest() {
 					t.Fatalf("after step %d the Snapshot is not that of its facts: %s", step, firstDifference(got, want))

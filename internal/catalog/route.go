@@ -274,10 +274,15 @@ func protocolsFor(kind fact.RouteKind) string {
 
 // isGranted reports whether a ReferenceGrant allows the route to refer to the service.
 func (j *join) isGranted(r *graph.Reader, route *fact.Route, service mesh.Name) bool {
-	return slices.ContainsFunc(j.referenceGrantsIn.Get(r, service.Namespace), func(key mesh.Name) bool {
+	return j.mayRefer(r, fact.Referrer{Kind: string(route.Kind), Namespace: route.Namespace}, service, func(g *fact.ReferenceGrant) []string { return g.Services })
+}
+
+// mayRefer reports whether a ReferenceGrant allows references to what has the name in another
+// namespace. The function names returns the names for which a grant is.
+func (j *join) mayRefer(r *graph.Reader, from fact.Referrer, to mesh.Name, names func(*fact.ReferenceGrant) []string) bool {
+	return slices.ContainsFunc(j.referenceGrantsIn.Get(r, to.Namespace), func(key mesh.Name) bool {
 		grant, ok := j.referenceGrants.Get(r, key)
-		return ok && (grant.All || slices.Contains(grant.Services, service.Name)) &&
-			slices.Contains(grant.From, fact.RouteSource{Kind: route.Kind, Namespace: route.Namespace})
+		return ok && slices.Contains(grant.From, from) && slices.ContainsFunc(names(grant), func(name string) bool { return name == fact.AllNames || name == to.Name })
 	})
 }
 

@@ -113,6 +113,7 @@ connect to it.`,
 	flags.DurationVar(&f.Catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long no object may change before the collected changes are processed; a fifth of it if nothing was processed within --max-hold-off")
 	flags.DurationVar(&f.Catalog.MaxHoldOff, "max-hold-off", catalog.DefaultMaxHoldOff, "how long a change waits at most until it is processed")
 	flags.IntVar(&f.UpgradeProxies, "upgrade-proxies", 0, "kube: how many running pods get another version of their proxy at a time, without a restart, when its image has changed; 0 for none")
+	flags.StringSliceVar(&f.GatewayCertificates, "gateway-certificates", nil, "kube: namespaces whose Secrets of the type kubernetes.io/tls Gateways may present as certificates; * means all")
 	flags.StringSliceVar(&f.Gateways, "gateways", nil, "kube: classes of proxies, such as envoy,haproxy, for which to make a GatewayClass, and the Deployments and Services of Gateways of these; without them, users make the pods of Gateways")
 	flags.BoolVar(&f.LeaderElect, "leader-elect", true, "kube: elect one replica as the leader, which alone writes to the API server")
 	return cmd

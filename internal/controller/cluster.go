@@ -44,10 +44,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/ondemand"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/servercert"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/internal/upgrade"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // cluster is an origin whose objects are in an API server.
@@ -61,10 +63,12 @@ type cluster struct {
 	client   kubernetes.Interface
 	live     *source.Live
 	// known is closed when all existing objects have been read.
-	known   chan struct{}
-	keeps   rootSources
-	metrics *audit.Metrics
-	podWarn func(ctx context.Context, namespace, pod, uid, reason, key, message string) error
+	known chan struct{}
+	keeps rootSources
+	// presented are the certificates of gateways.
+	presented servercert.Store
+	metrics   *audit.Metrics
+	podWarn   func(ctx context.Context, namespace, pod, uid, reason, key, message string) error
 	// dryRun injects an existing pod as an injector would, and changes nothing. It waits until all
 	// objects have been read.
 	dryRun func(ctx context.Context, pod *corev1.Pod) (inject.Result, error)
@@ -125,6 +129,8 @@ func binary(config *rest.Config) *rest.Config {
 
 func (c *cluster) settings() *source.Live { return c.live }
 
+func (c *cluster) serverCertificates() driver.ServerCertificates { return &c.presented }
+
 func (c *cluster) read() <-chan struct{} { return c.known }
 
 func (c *cluster) feed(ctx context.Context, to *catalog.Catalog) error {
@@ -140,6 +146,19 @@ func (c *cluster) feed(ctx context.Context, to *catalog.Catalog) error {
 			to.Synced()
 		}
 	}
+	unread.Add(int32(len(c.options.GatewayCertificates)))
+	for _, namespace := range c.options.GatewayCertificates {
+		group.Go(func() error {
+			put := func(secret *corev1.Secret) {
+				if f, ok := c.presented.Put(secret); ok {
+					to.Apply(f)
+				}
+			}
+			remove := func(secret *corev1.Secret) { to.Apply(c.presented.Delete(secret)) }
+			return kube.FollowCertificates(ctx, c.client, c.options.Log, namespace, put, remove, synced)
+		})
+	}
+
 	keys, apply := newKeys(to, c.live, c.options.Log)
 	group.Go(func() error { return always(keys.Run)(ctx) })
 	read := make(chan struct{})

@@ -63,6 +63,9 @@ type Options struct {
 	// Gateways are the classes of proxies for which a GatewayClass is made. If there are any, the
 	// pods and Services of the mesh's Gateways are made.
 	Gateways []string
+	// GatewayCertificates are the namespaces whose Secrets with certificates are read for Gateways; "*"
+	// means all.
+	GatewayCertificates []string
 	// Catalog has the hold-off times of changes. Run sets its other fields.
 	Catalog catalog.Options
 }
@@ -184,6 +187,8 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 		BindAddress:  o.BindAddress,
 		Proxies:      proxies,
 		Log:          o.Log,
+
+		ServerCertificates: from.serverCertificates(),
 	}, from, identities.names, end)
 	drivers.show = func(sets ...map[string]http.Handler) error {
 		all, err := debug.Merge(append(sets, debug.Pages(shown), dashboardPages(shown, o.Log))...)

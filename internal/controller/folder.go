@@ -21,9 +21,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/ondemand"
+	"github.com/outrigger-mesh/outrigger/internal/servercert"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // folder is an origin whose objects are in manifests, without an API server.
@@ -38,6 +40,8 @@ type folder struct {
 	tokens       identity.TokenKey
 	keeps        rootSources
 	certificates *rootCertificates
+	// presented are the certificates of gateways.
+	presented servercert.Store
 	// known is closed when the manifests have been read for the first time. cat is the
 	// catalog of their facts.
 	known chan struct{}
@@ -71,6 +75,8 @@ func newFolder(from Folder, o *Options) (*folder, error) {
 
 func (f *folder) settings() *source.Live { return f.live }
 
+func (f *folder) serverCertificates() driver.ServerCertificates { return &f.presented }
+
 func (f *folder) read() <-chan struct{} { return f.known }
 
 func (f *folder) feed(ctx context.Context, to *catalog.Catalog) error {
@@ -102,8 +108,9 @@ func (f *folder) feed(ctx context.Context, to *catalog.Catalog) error {
 			}
 			f.classes.begin()
 		},
-		OnRootCertificates: f.certificates.set,
-		Sidecar:            f.classes.of,
+		OnRootCertificates:   f.certificates.set,
+		OnServerCertificates: f.presented.Replace,
+		Sidecar:              f.classes.of,
 	}, apply, report)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/ondemand"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // origin is the place where the objects of a mesh are: a cluster or a folder.
@@ -24,6 +25,8 @@ type origin interface {
 	feed(ctx context.Context, to *catalog.Catalog) error
 	// find returns a function that looks up a workload without a fact, or nil.
 	find() catalog.Find
+	// serverCertificates returns the certificates of gateways with their private keys.
+	serverCertificates() driver.ServerCertificates
 
 	// reviewer authenticates tokens. member returns an error for workloads that are not in the
 	// mesh. roots returns the storage of CAs.

@@ -22,7 +22,7 @@ type Fact struct {
 	Object mesh.ObjectRef
 	// Content is one of *Settings, *Namespace, *Workload, *Service, *EndpointSlice,
 	// *AccessRule, *RouteGroup, *Split, *Route, *ReferenceGrant, *EgressRule, *IngressRule,
-	// *RetryRule, *UpstreamSetting, *AccessPolicy, *TokenPolicy, *TokenKeys, *Gateway, *GatewayClass
+	// *RetryRule, *UpstreamSetting, *AccessPolicy, *TokenPolicy, *TokenKeys, *Gateway, *GatewayClass, *ServerCertificate
 	// and *Learned, sealed. It is nil if the object was deleted or is unusable.
 	Content mesh.Digester
 	// Problems are the errors found in the object alone.

@@ -33,10 +33,13 @@ type GatewayListener struct {
 	Port  uint16 `json:"port"`
 	// Host is exact, or "*." and a suffix, in lower case; empty means all hosts.
 	Host string `json:"host,omitempty"`
-	// Protocol is HTTP or TCP. ByServerName says of TCP that connections begin with TLS, which is not
-	// terminated, and that routes choose them by server name.
+	// Protocol is HTTP or TCP. ByServerName says of TCP that connections begin with TLS, and that
+	// routes choose them by server name.
 	Protocol     mesh.Protocol `json:"protocol"`
 	ByServerName bool          `json:"byServerName,omitempty"`
+	// Terminates says that TLS ends at the proxy, which presents one of the Certificates.
+	Terminates   bool             `json:"terminates,omitempty"`
+	Certificates []CertificateRef `json:"certificates,omitempty"`
 	// Kinds are the kinds of routes that may attach.
 	Kinds []RouteKind `json:"kinds"`
 	// All says that routes of all namespaces may attach. Otherwise those of the gateway's namespace
@@ -47,6 +50,25 @@ type GatewayListener struct {
 	// Unusable says that part of the listener is invalid or not supported. It takes no
 	// connections.
 	Unusable bool `json:"unusable,omitempty"`
+}
+
+// CertificateRef is a listener's reference to a Secret with a certificate.
+type CertificateRef struct {
+	// Field is its path in the Gateway.
+	Field  string    `json:"field"`
+	Secret mesh.Name `json:"secret"`
+}
+
+// ServerCertificate is what is known of a Secret with a certificate for clients of gateways, but for
+// the private key.
+type ServerCertificate struct {
+	mesh.Sealed
+	// Hosts are the certificate's DNS names in lower case: exact, or "*." and a suffix.
+	Hosts []string `json:"hosts,omitempty"`
+	// Chain is the digest of the certificate and its chain.
+	Chain mesh.Digest `json:"chain"`
+	// Flaw is set if the Secret cannot be used. It is a Problem of the Gateways that refer to it.
+	Flaw *Flaw `json:"flaw,omitempty"`
 }
 
 // GatewayState is what the mesh has made of a Gateway.
@@ -68,6 +90,8 @@ type GatewayState struct {
 type ListenerState struct {
 	// Routes is the number of attached routes.
 	Routes int `json:"routes"`
+	// Closed says that the proxies take no connections, since they have no certificate to present.
+	Closed bool `json:"closed,omitempty"`
 	// Kinds are the kinds of routes that may attach.
 	Kinds []RouteKind `json:"kinds"`
 }
@@ -96,6 +120,8 @@ const (
 	ReasonPortUnavailable = "PortUnavailable"
 	// ReasonInvalidRouteKinds: the listener allows kinds of routes that its protocol does not have.
 	ReasonInvalidRouteKinds = "InvalidRouteKinds"
+	// ReasonInvalidCertificateRef: a Secret is missing, or is no certificate that can be used.
+	ReasonInvalidCertificateRef = "InvalidCertificateRef"
 	// ReasonUnsupportedAddress: the gateway asks for an address.
 	ReasonUnsupportedAddress = "UnsupportedAddress"
 	// ReasonInvalidParameters: the class refers to parameters that cannot be used.

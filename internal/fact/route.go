@@ -38,21 +38,25 @@ type Route struct {
 	Rules []RouteRule `json:"rules"`
 }
 
-// ReferenceGrant allows routes of other namespaces to refer to services of its own.
+// ReferenceGrant allows routes and Gateways of other namespaces to refer to services and Secrets of its
+// own.
 type ReferenceGrant struct {
 	mesh.Sealed
 	mesh.Name
-	From []RouteSource `json:"from"`
-	// Services are names of services; with All, all are meant.
+	From []Referrer `json:"from"`
+	// Services and Secrets are names. AllNames among them means all.
 	Services []string `json:"services,omitempty"`
-	All      bool     `json:"all,omitempty"`
+	Secrets  []string `json:"secrets,omitempty"`
 }
 
-// RouteSource is the kind and namespace of routes.
-type RouteSource struct {
-	Kind      RouteKind `json:"kind"`
-	Namespace string    `json:"namespace"`
+// Referrer is the kind and namespace of routes or Gateways.
+type Referrer struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
 }
+
+// AllNames among names means all of them.
+const AllNames = "*"
 
 // RouteParent is a service whose traffic a Route governs.
 type RouteParent struct {

@@ -40,7 +40,13 @@ func gatewayClass(obj *gateway.GatewayClass, n *notes) mesh.Digester {
 func gatewayOf(obj *gateway.Gateway, n *notes) mesh.Digester {
 	g := &fact.Gateway{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Class: string(obj.Spec.GatewayClassName)}
 	for i := range obj.Spec.Listeners {
-		g.Listeners = append(g.Listeners, n.listener(i, &obj.Spec.Listeners[i]))
+		l := n.listener(i, g.Namespace, &obj.Spec.Listeners[i])
+		if l.Terminates && !l.Unusable && obj.Spec.TLS != nil && obj.Spec.TLS.Frontend != nil {
+			// Without it, clients would get in whom this is to keep out.
+			l.Unusable = true
+			n.add(fact.ReasonUnsupportedValue, index("spec.listeners", i)+".tls", "certificates of clients are not verified yet, so the listener takes no connections; remove spec.tls.frontend, or use another gateway")
+		}
+		g.Listeners = append(g.Listeners, l)
 	}
 	n.checkConflicts(g.Listeners)
 	if len(obj.Spec.Addresses) > 0 {
@@ -49,14 +55,14 @@ func gatewayOf(obj *gateway.Gateway, n *notes) mesh.Digester {
 	if of := obj.Spec.Infrastructure; of != nil && of.ParametersRef != nil {
 		n.add(fact.ReasonInvalidParameters, "spec.infrastructure.parametersRef", "parameters are not supported; remove the reference")
 	}
-	if obj.Spec.TLS != nil {
-		n.add(ReasonNoEffect, "spec.tls", "TLS is not terminated, so its settings have no effect; remove them")
+	if obj.Spec.TLS != nil && obj.Spec.TLS.Backend != nil {
+		n.add(ReasonNoEffect, "spec.tls.backend", "backends are called by the mesh's own TLS, so this has no effect; remove it")
 	}
 	return mesh.Seal(g)
 }
 
 // listener reads a listener. One that cannot be used gets a Problem.
-func (n *notes) listener(i int, from *gateway.Listener) fact.GatewayListener {
+func (n *notes) listener(i int, namespace string, from *gateway.Listener) fact.GatewayListener {
 	path := index("spec.listeners", i)
 	l := fact.GatewayListener{Index: i, Name: string(from.Name), Host: strings.ToLower(string(deref(from.Hostname, ""))), Protocol: mesh.HTTP}
 	unusable := func(reason, at, format string, args ...any) {
@@ -76,20 +82,60 @@ func (n *notes) listener(i int, from *gateway.Listener) fact.GatewayListener {
 	case gateway.HTTPProtocolType:
 	case gateway.TCPProtocolType:
 		l.Protocol, l.Host, kinds = mesh.TCP, "", []fact.RouteKind{fact.TCPRoute}
+	case gateway.HTTPSProtocolType:
+		l.Terminates = true
+		if modeOf(from) != gateway.TLSModeTerminate {
+			unusable(fact.ReasonUnsupportedValue, path+".tls.mode", "requests within TLS that is passed through cannot be routed; use the mode Terminate, or the protocol TLS")
+		}
 	case gateway.TLSProtocolType:
 		l.Protocol, l.ByServerName, kinds = mesh.TCP, true, []fact.RouteKind{fact.TLSRoute}
-		if from.TLS == nil || deref(from.TLS.Mode, gateway.TLSModeTerminate) != gateway.TLSModePassthrough {
-			unusable(fact.ReasonUnsupportedValue, path+".tls.mode", "TLS is not terminated; use the mode Passthrough")
+		switch modeOf(from) {
+		case gateway.TLSModePassthrough:
+		case gateway.TLSModeTerminate:
+			l.Terminates = true
+		default:
+			unusable(fact.ReasonUnsupportedValue, path+".tls.mode", "%q is not supported; use Terminate or Passthrough", string(modeOf(from)))
 		}
 	default:
 		kinds = nil
-		unusable(fact.ReasonUnsupportedProtocol, path+".protocol", "%q is not supported; use HTTP, TCP, or TLS with the mode Passthrough", string(from.Protocol))
+		unusable(fact.ReasonUnsupportedProtocol, path+".protocol", "%q is not supported; use HTTP, HTTPS, TLS or TCP", string(from.Protocol))
+	}
+	if l.Terminates {
+		n.certificates(path+".tls.certificateRefs", namespace, from, &l)
 	}
 	if l.Host != "" && !isDNSName(strings.TrimPrefix(l.Host, "*.")) {
 		unusable(ReasonInvalid, path+".hostname", "%q is not a host; write a DNS name, such as api.example.com or *.example.com", l.Host)
 	}
 	n.allowedRoutes(path+".allowedRoutes", from, kinds, &l)
 	return l
+}
+
+func modeOf(l *gateway.Listener) gateway.TLSModeType {
+	if l.TLS == nil {
+		return gateway.TLSModeTerminate
+	}
+	return deref(l.TLS.Mode, gateway.TLSModeTerminate)
+}
+
+// certificates sets the Secrets that a listener in the namespace refers to. Other references get a Problem.
+func (n *notes) certificates(path, namespace string, from *gateway.Listener, l *fact.GatewayListener) {
+	if from.TLS == nil || len(from.TLS.CertificateRefs) == 0 {
+		n.add(fact.ReasonInvalidCertificateRef, path, "there is no certificate to present, so the listener takes no connections; name a Secret of the type kubernetes.io/tls")
+		return
+	}
+	for i, ref := range from.TLS.CertificateRefs {
+		field := index(path, i)
+		secret := mesh.Name{Namespace: string(deref(ref.Namespace, gateway.Namespace(namespace))), Name: string(ref.Name)}
+		if deref(ref.Group, "") != "" || deref(ref.Kind, kindSecret) != kindSecret {
+			n.add(fact.ReasonInvalidCertificateRef, field, "%s is not supported; name a Secret of the type kubernetes.io/tls", string(deref(ref.Kind, kindSecret)))
+			continue
+		}
+		if !isObjectLabel(secret.Namespace) || !isObjectName(secret.Name) {
+			n.add(fact.ReasonInvalidCertificateRef, field, "%q is not the name of a Secret; correct it", secret.String())
+			continue
+		}
+		l.Certificates = append(l.Certificates, fact.CertificateRef{Field: field, Secret: secret})
+	}
 }
 
 // isOwnPort reports whether the pods of gateways listen at the port for other reasons.
@@ -150,7 +196,7 @@ func (n *notes) checkConflicts(listeners []fact.GatewayListener) {
 			if former.Unusable || former.Port != l.Port {
 				continue
 			}
-			if former.Protocol != l.Protocol || former.ByServerName != l.ByServerName {
+			if former.Protocol != l.Protocol || former.ByServerName != l.ByServerName || former.Terminates != l.Terminates {
 				l.Unusable = true
 				n.add(fact.ReasonProtocolConflict, index("spec.listeners", i), "the listener %s has another protocol at port %d; give each its own port", former.Name, l.Port)
 				break

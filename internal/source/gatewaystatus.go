@@ -66,7 +66,8 @@ func setGateway(obj client.Object, found *fact.Problems, now metav1.Time) (fresh
 				status.SupportedKinds = append(status.SupportedKinds, gateway.RouteGroupKind{Group: &group, Kind: gateway.Kind(kind)})
 			}
 		}
-		if !setListener(conditionSet{&status.Conditions, g.Generation, now}, index("spec.listeners", i), found.List, runs) {
+		closed := i < len(state.Listeners) && state.Listeners[i].Closed
+		if !setListener(conditionSet{&status.Conditions, g.Generation, now}, index("spec.listeners", i), found.List, runs, closed) {
 			broken++
 		}
 		listeners = append(listeners, status)
@@ -108,15 +109,15 @@ func setGateway(obj client.Object, found *fact.Problems, now metav1.Time) (fresh
 }
 
 // setListener sets the conditions of a listener with the Problems of the field, and reports whether
-// the listener can be used.
-func setListener(c conditionSet, field string, problems []mesh.Problem, runs bool) bool {
+// the listener can be used. A closed one has no certificate.
+func setListener(c conditionSet, field string, problems []mesh.Problem, runs, closed bool) bool {
 	var conflicts, refused, unresolved []mesh.Problem
 	for _, p := range problems {
 		switch {
 		case p.Field != field && !strings.HasPrefix(p.Field, field+"."):
 		case p.Reason == fact.ReasonHostnameConflict, p.Reason == fact.ReasonProtocolConflict:
 			conflicts = append(conflicts, p)
-		case p.Reason == fact.ReasonInvalidRouteKinds:
+		case p.Reason == fact.ReasonInvalidRouteKinds, p.Reason == fact.ReasonInvalidCertificateRef, p.Reason == fact.ReasonRefNotPermitted:
 			unresolved = append(unresolved, p)
 		default:
 			refused = append(refused, p)
@@ -146,12 +147,14 @@ func setListener(c conditionSet, field string, problems []mesh.Problem, runs boo
 	switch {
 	case len(refused) > 0:
 		c.set(programmed, false, string(gateway.ListenerReasonInvalid), "the listener cannot be used")
+	case closed:
+		c.set(programmed, false, string(gateway.ListenerReasonInvalid), "the listener has no certificate that can be used, so it takes no connections")
 	case !runs:
 		c.set(programmed, false, string(gateway.ListenerReasonPending), "the gateway has no pods or no address yet")
 	default:
 		c.set(programmed, true, programmed, "the proxies have the configuration")
 	}
-	return len(refused) == 0
+	return len(refused) == 0 && !closed
 }
 
 // listenerReason returns the reason that Gateway API defines for a Problem of a listener.

@@ -179,7 +179,10 @@ func (n *notes) unusable(rule *fact.RouteRule, reason, path, format string, args
 	n.add(reason, path, format+"; until then the rule's requests are answered with 500", args...)
 }
 
-const kindService = "Service"
+const (
+	kindService = "Service"
+	kindSecret  = "Secret"
+)
 
 // routeParents returns the parents that are services and have no unknown fields.
 func (n *notes) routeParents(namespace string, refs []gateway.ParentReference, later *laterFields) []fact.RouteParent {

@@ -173,12 +173,13 @@ func TestGatewayTCPRoute(t *testing.T) {
 func TestReferenceGrant(t *testing.T) {
 	const grant = "apiVersion: gateway.networking.k8s.io/v1\nkind: ReferenceGrant"
 	const from = `{from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: front}, {group: gateway.networking.k8s.io, kind: Gateway, namespace: front}], to: `
-	const base = `{"from":[{"kind":"HTTPRoute","namespace":"front"}],`
+	const base = `{"from":[{"kind":"HTTPRoute","namespace":"front"},{"kind":"Gateway","namespace":"front"}],`
 	check(t, grant, []row{
-		{"some services", from + `[{group: "", kind: Service, name: cart}, {group: "", kind: Secret}]}`, base + `"services":["cart"]}`, nil},
-		{"all services", from + `[{group: "", kind: Service}]}`, base + `"all":true}`, nil},
-		{"of no service", from + `[{group: "", kind: Secret}]}`, `nothing`, nil},
-		{"for no route", `{from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: front}], to: [{group: "", kind: Service}]}`, `nothing`, nil},
+		{"some services", from + `[{group: "", kind: Service, name: cart}, {group: "", kind: Secret}]}`, base + `"services":["cart"],"secrets":["*"]}`, nil},
+		{"all services", from + `[{group: "", kind: Service}]}`, base + `"services":["*"]}`, nil},
+		{"a Secret", from + `[{group: "", kind: Secret, name: own}]}`, base + `"secrets":["own"]}`, nil},
+		{"of neither services nor Secrets", from + `[{group: "", kind: ConfigMap}]}`, `nothing`, nil},
+		{"for neither routes nor Gateways", `{from: [{group: gateway.networking.k8s.io, kind: GatewayClass, namespace: front}], to: [{group: "", kind: Service}]}`, `nothing`, nil},
 	})
 }
 

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -56,26 +57,26 @@ func (n *notes) streamRule(route *fact.Route, i int, name *gateway.SectionName, 
 	route.Rules = append(route.Rules, rule)
 }
 
-// referenceGrant returns nil for a grant that is not for routes and services.
+// referenceGrant returns nil for a grant that is neither for routes and services nor for Gateways and
+// Secrets.
 func referenceGrant(obj *gateway.ReferenceGrant, _ *notes) mesh.Digester {
 	grant := &fact.ReferenceGrant{Name: nameOf(&obj.ObjectMeta)}
 	for _, from := range obj.Spec.From {
-		kind := fact.RouteKind(from.Kind)
-		if from.Group == gateway.GroupName && slices.Contains(fact.RouteKinds(), kind) {
-			grant.From = append(grant.From, fact.RouteSource{Kind: kind, Namespace: string(from.Namespace)})
+		if from.Group == gateway.GroupName && (from.Kind == kindGateway || slices.Contains(fact.RouteKinds(), fact.RouteKind(from.Kind))) {
+			grant.From = append(grant.From, fact.Referrer{Kind: string(from.Kind), Namespace: string(from.Namespace)})
 		}
 	}
 	for _, to := range obj.Spec.To {
-		if to.Group != "" || to.Kind != kindService {
-			continue
-		}
-		if name := string(deref(to.Name, "")); name == "" {
-			grant.All = true
-		} else {
+		name := cmp.Or(string(deref(to.Name, "")), fact.AllNames)
+		switch {
+		case to.Group != "":
+		case to.Kind == kindService:
 			grant.Services = append(grant.Services, name)
+		case to.Kind == kindSecret:
+			grant.Secrets = append(grant.Secrets, name)
 		}
 	}
-	if len(grant.From) == 0 || !grant.All && len(grant.Services) == 0 {
+	if len(grant.From) == 0 || len(grant.Services)+len(grant.Secrets) == 0 {
 		return nil
 	}
 	return mesh.Seal(grant)

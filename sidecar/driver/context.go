@@ -195,6 +195,8 @@ type ControllerContext struct {
 	BindAddress string
 	// Proxies is where the driver reports its connected proxies.
 	Proxies ProxyRegistry
+	// ServerCertificates has the certificates of gateways; nil if there are none.
+	ServerCertificates ServerCertificates
 	// Log is the controller's logger.
 	Log *slog.Logger
 }

@@ -75,6 +75,11 @@ func (f *filler) gateway(d *mesh.Destination, proxy *mesh.Proxy, port uint16) {
 	}
 	slices.SortFunc(d.Hosts, mesh.CompareHosts)
 	d.Hosts = slices.Compact(d.Hosts)
+	if !d.Listens {
+		d.Certificates = nil
+	}
+	slices.SortStableFunc(d.Certificates, func(a, b mesh.ServerCertificate) int { return mesh.CompareHosts(a.Host, b.Host) })
+	d.Certificates = slices.CompactFunc(d.Certificates, func(a, b mesh.ServerCertificate) bool { return a.Host == b.Host })
 	for i := range d.Routes {
 		if d.Routes[i].Host = ""; len(d.Hosts) > 0 {
 			d.Routes[i].Host = d.Hosts[f.rand.IntN(len(d.Hosts))]
@@ -117,6 +122,7 @@ var choices = map[reflect.Type][]any{
 	reflect.TypeFor[time.Duration]():            {time.Duration(0), time.Second, time.Millisecond, time.Nanosecond, -time.Second, time.Duration(1 << 62)},
 	reflect.TypeFor[uint16]():                   {uint16(80), uint16(443), uint16(301), uint16(1), uint16(65535), uint16(0)},
 	reflect.TypeFor[uint32]():                   {uint32(0), uint32(1), uint32(3), uint32(200), uint32(1 << 31), uint32(1<<32 - 1)},
+	reflect.TypeFor[mesh.Digest]():              {mesh.Digest{}, mesh.DigestOf("a"), mesh.DigestOf("b")},
 	reflect.TypeFor[netip.Addr](): {
 		netip.MustParseAddr("10.244.0.1"), netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("::"), netip.Addr{},
 	},

@@ -236,13 +236,25 @@ func filterVariants() []variant {
 		},
 		{
 			feature: mesh.FeatureGateways, base: atGateway, alone: true,
+			asks: atOpenGateway,
+		},
+		{
+			feature: mesh.FeatureTermination, base: atOpenGateway, alone: true,
 			asks: func(d *draft) {
-				atGateway(d)
-				to := []mesh.WeightedBackend{{Backend: servicePort("cart", 80).String(), Weight: 1}}
-				port := gatewayPort(8080, "cart.example.com", mesh.AnyHost)
-				port.Routes = []mesh.Route{{Origin: Origin("HTTPRoute", "shop/cart"), Host: "cart.example.com", Backends: to}}
-				d.destinations = []*mesh.Destination{port}
+				atOpenGateway(d)
+				port := cartPort(8443)
+				name := mesh.Name{Namespace: "edge", Name: "cart"}
+				port.Certificates = []mesh.ServerCertificate{
+					{Host: "cart.example.com", Listener: "cart.example.com", Name: name, Digest: mesh.DigestOf("cart")},
+					{Host: mesh.AnyHost, Listener: mesh.AnyHost, Name: name, Digest: mesh.DigestOf("cart")},
+				}
+				d.destinations = append(d.destinations, port)
 			},
+			ignored: func(d *draft) {
+				atOpenGateway(d)
+				d.destinations = append(d.destinations, cartPort(8443))
+			},
+			unsafe: true,
 		},
 	}
 }
@@ -250,6 +262,20 @@ func filterVariants() []variant {
 // atGateway makes the proxy that of a gateway without ports.
 func atGateway(d *draft) {
 	d.proxy.Gateway, d.inbound.Ports, d.destinations = true, nil, nil
+}
+
+// atOpenGateway makes the proxy that of a gateway with a port.
+func atOpenGateway(d *draft) {
+	atGateway(d)
+	d.destinations = []*mesh.Destination{cartPort(8080)}
+}
+
+// cartPort returns a port of a gateway with a route to the cart.
+func cartPort(number uint16) *mesh.Destination {
+	port := gatewayPort(number, "cart.example.com", mesh.AnyHost)
+	to := []mesh.WeightedBackend{{Backend: servicePort("cart", 80).String(), Weight: 1}}
+	port.Routes = []mesh.Route{{Origin: Origin("HTTPRoute", "shop/cart"), Host: "cart.example.com", Backends: to}}
+	return port
 }
 
 func policyVariants() []variant {

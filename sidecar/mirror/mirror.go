@@ -56,6 +56,8 @@ type File struct {
 	Name string `json:"name"`
 	// Text is the content, in UTF-8.
 	Text string `json:"text"`
+	// Private says that only the user of the copy may read it: it has a private key.
+	Private bool `json:"private,omitempty"`
 
 	digest mesh.Digest
 }
@@ -70,6 +72,15 @@ func NewFile(name, text string) (*File, error) {
 		return nil, fmt.Errorf("file %q is not UTF-8", name)
 	}
 	return &File{Name: name, Text: text, digest: mesh.DigestBytes([]byte(text))}, nil
+}
+
+// NewPrivateFile is NewFile for a file that only the user of the copy may read.
+func NewPrivateFile(name, text string) (*File, error) {
+	f, err := NewFile(name, text)
+	if err == nil {
+		f.Private = true
+	}
+	return f, err
 }
 
 // Digest returns a digest of the text.
@@ -138,6 +149,9 @@ func (c Change) Apply(set Set) (Set, error) {
 			return Set{}, errors.New("a file of the change is null")
 		}
 		file, err := NewFile(f.Name, f.Text)
+		if err == nil {
+			file.Private = f.Private
+		}
 		if err != nil {
 			return Set{}, err
 		}

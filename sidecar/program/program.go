@@ -42,13 +42,35 @@ func Find(variable, advice string, candidates ...string) (string, error) {
 // that only validates its configuration: a self-signed certificate of the identity,
 // which is not trusted, and its key.
 func WriteIdentity(dir string, identity mesh.Identity) error {
-	key, err := pki.NewKey()
+	private, chain, err := newIdentity(identity)
 	if err != nil {
 		return err
 	}
+	write := func(name string, content []byte) error {
+		return os.WriteFile(filepath.Join(dir, name), content, 0o600)
+	}
+	return errors.Join(
+		write("key.pem", private), write("chain.pem", chain), write("bundle.pem", chain),
+		write("identity.pem", append(private, chain...)),
+	)
+}
+
+// ExampleCertificate returns a certificate and its new private key as one PEM text, which takes the place of
+// a gateway's certificates where the proxy only checks its configuration.
+func ExampleCertificate(identity mesh.Identity) ([]byte, error) {
+	private, chain, err := newIdentity(identity)
+	return append(chain, private...), err
+}
+
+// newIdentity returns a private key and a certificate for the identity, signed by itself.
+func newIdentity(identity mesh.Identity) (private, chain []byte, err error) {
+	key, err := pki.NewKey()
+	if err != nil {
+		return nil, nil, err
+	}
 	uri, err := url.Parse(identity.String())
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	template := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: identity.CommonName()},
@@ -58,18 +80,8 @@ func WriteIdentity(dir string, identity mesh.Identity) error {
 	}
 	certificate, err := pki.Sign(template, template, key.Public(), key)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	private, err := pki.EncodeKey(key)
-	if err != nil {
-		return err
-	}
-	chain := pki.Encode(certificate)
-	write := func(name string, content []byte) error {
-		return os.WriteFile(filepath.Join(dir, name), content, 0o600)
-	}
-	return errors.Join(
-		write("key.pem", private), write("chain.pem", chain), write("bundle.pem", chain),
-		write("identity.pem", append(private, chain...)),
-	)
+	private, err = pki.EncodeKey(key)
+	return private, pki.Encode(certificate), err
 }

@@ -37,6 +37,9 @@ type Options struct {
 	// Translator is used if Translate is nil. It returns new files each time. If it
 	// returns an error, the proxy keeps its current files.
 	Translator driver.Translator
+	// Certificates, if set, is the folder, with a slash at the end, to which the certificates of a View's
+	// gateway ports are added, each as CertificateFile says: the chain and the private key as PEM.
+	Certificates string
 	// LeftOut, if set, returns the parts of a View that its files do not contain, or not all of,
 	// because the driver has left something out. The requests to what is left out must be denied
 	// or fail. It is called whenever a proxy has accepted the files.
@@ -191,6 +194,38 @@ func (s *Server) files(view *mesh.View) (mirror.Set, error) {
 		}
 	}
 	return mirror.NewSet(files...), nil
+}
+
+// CertificateFile returns the name of the file with a certificate of a gateway and its private key, below
+// Options.Certificates.
+func CertificateFile(name mesh.Name) string { return name.Namespace + "/" + name.Name + ".pem" }
+
+// served returns the files that the View's proxy is sent: those of files, and the certificates of a
+// gateway with their private keys, which are for nobody else.
+func (s *Server) served(view *mesh.View) (mirror.Set, error) {
+	set, err := s.files(view)
+	if err != nil || s.options.Certificates == "" || !view.Proxy.Gateway {
+		return set, err
+	}
+	var private []mesh.Change[*mirror.File]
+	for _, d := range view.Outbound.Destinations.All() {
+		for _, c := range d.Certificates {
+			name := s.options.Certificates + CertificateFile(c.Name)
+			if s.ctrl.ServerCertificates == nil {
+				return mirror.Set{}, fmt.Errorf("pod %s needs the certificate %s, and this controller has none", view.Proxy.Name, c.Name)
+			}
+			pair, ok := s.ctrl.ServerCertificates.ServerCertificate(c.Name)
+			if !ok {
+				return mirror.Set{}, fmt.Errorf("the certificate %s of pod %s is no longer there", c.Name, view.Proxy.Name)
+			}
+			file, err := mirror.NewPrivateFile(name, string(pair.Chain)+string(pair.Key))
+			if err != nil {
+				return mirror.Set{}, fmt.Errorf("the certificate %s of pod %s: %w", c.Name, view.Proxy.Name, err)
+			}
+			private = append(private, mesh.Change[*mirror.File]{Name: name, Value: file})
+		}
+	}
+	return set.With(private...), nil
 }
 
 // check returns an error unless the View belongs to the peer and to the class that is

@@ -249,7 +249,7 @@ func (s *session) begin(ctx context.Context, remote netip.AddrPort) (err error) 
 func (s *session) serveView(made *mesh.View, since time.Time) error {
 	for {
 		s.made = made
-		set, err := s.server.files(made)
+		set, err := s.server.served(made)
 		if err != nil {
 			return err
 		}

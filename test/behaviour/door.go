@@ -35,13 +35,14 @@ spec:
 `
 
 // doorListeners are those of a gateway for requests, and doorRoutes its routes to services of the servers.
+// doorTarget allows the gateway to call one of them.
 const doorListeners = `
   - {name: any, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
   - {name: own, port: 80, protocol: HTTP, hostname: "*.own.example.com", allowedRoutes: {namespaces: {from: All}}}
   - {name: closed, port: 80, protocol: HTTP, hostname: closed.example.com}
   - {name: other, port: 8888, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}`
 
-const doorRoutes = `
+const doorTarget = `
 ---
 apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget
@@ -55,6 +56,9 @@ apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
 metadata: {name: door, namespace: shop}
 spec: {matches: [{name: all, pathRegex: ".*", methods: ["*"]}]}
+`
+
+const doorRoutes = doorTarget + `
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute

@@ -14,6 +14,7 @@ var SCHEMA = 3
 var DIR = 'config/'
 var DESTINATIONS = DIR + 'destinations/'
 var BACKENDS = DIR + 'backends/'
+var CERTIFICATES = DIR + 'certificates/'
 var WAIT = 240
 // How often, in seconds, a thread checks the other threads' progress with a change.
 var SOON = 0.002
@@ -63,6 +64,11 @@ export function destinationAt(address, port) {
 // gatewayPorts returns the documents of the destinations at whose port the proxy itself listens.
 export function gatewayPorts() {
   return Object.keys(documents).filter(name => name.startsWith(DESTINATIONS) && documents[name].listens).map(name => documents[name])
+}
+
+// certificateText returns a gateway's certificate with its private key as PEM, or undefined.
+export function certificateText(name) {
+  return documents[`${CERTIFICATES}${name}.pem`]
 }
 
 // backend returns the document of the named backend, or undefined.
@@ -224,7 +230,7 @@ function prepare(change) {
 function parse(files) {
   return Object.fromEntries(files.map(
     function (file) {
-      if (!file.name.startsWith(DIR)) return [file.name, file.text]
+      if (!file.name.startsWith(DIR) || file.name.startsWith(CERTIFICATES)) return [file.name, file.text]
       var document = null
       try {
         document = JSON.parse(file.text)

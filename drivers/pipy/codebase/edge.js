@@ -3,6 +3,7 @@
 import { isInHead } from './framing.js'
 import { isInHeaders } from './frames.js'
 import { matchesHost } from './match.js'
+import { listenerFor } from './termination.js'
 
 // How many seconds the head of a request may take, and nothing may be sent in either direction.
 var HEAD = 30
@@ -19,19 +20,32 @@ export function admit(connection, head) {
   var before = headers['x-forwarded-for']
   if (before instanceof Array) before = before.join(', ')
   headers['x-forwarded-for'] = before ? `${before}, ${connection.peer}` : connection.peer
-  headers['x-forwarded-proto'] = 'http'
+  headers['x-forwarded-proto'] = connection.listener ? 'https' : 'http'
   return true
+}
+
+// isMisdirected reports whether a request is for a host of another listener than that of its connection.
+export function isMisdirected(destination, connection, host) {
+  if (!connection.listener || !destination.listeners || destination.listeners.length < 2) return false
+  var found = entryFor(destination, host)
+  var listener = found && listenerFor(destination, found.host)
+  return listener !== undefined && found !== undefined && listener !== connection.listener
 }
 
 // routesFor returns the routes of a destination for requests with a host: of a gateway, those of the
 // first of its hosts that matches. A port and a final dot make no difference.
 export function routesFor(destination, host) {
   if (!destination.hosts) return destination.routes || nothing
+  var found = entryFor(destination, host)
+  return found ? found.routes : nothing
+}
+
+// entryFor returns what is known of the host of a destination to which the host of a request belongs.
+function entryFor(destination, host) {
   var byHost = destination.byHost || (destination.byHost = indexHosts(destination))
   var name = withoutPort(host).toLowerCase()
   if (name.endsWith('.')) name = name.substring(0, name.length - 1)
-  var found = byHost.exact.get(name) || byHost.others.find(o => o.host === '*' || matchesHost(o.host, name))
-  return found ? found.routes : nothing
+  return byHost.exact.get(name) || byHost.others.find(o => o.host === '*' || matchesHost(o.host, name))
 }
 
 // indexHosts returns what is known of a destination's hosts. Exact ones come first in any case.

@@ -17,7 +17,7 @@ import { startSpan } from './tracing.js'
 import { requestEnded } from './outbound-log.js'
 import { grpcStatus } from './telemetry.js'
 import { endConnection } from './leave.js'
-import { admit, routesFor } from './edge.js'
+import { admit, isMisdirected, routesFor } from './edge.js'
 
 var $connection
 var $exchange
@@ -157,6 +157,7 @@ function route(connection, exchange, head, described) {
 // within finds the route of a request to a destination inside the mesh.
 function within(connection, exchange, destination, asked) {
   if (destination.protocol !== 'http') return refuse(exchange, 503, 'the service no longer speaks HTTP', 'no_http', 'NR')
+  if (connection.edge && isMisdirected(destination, connection, asked.host)) return refuse(exchange, 421, 'misdirected request', 'route_not_found', 'NR')
   var found = routesFor(destination, asked.host).find(r => matches(r.match, asked))
   if (!found) return refuse(exchange, 404, '', 'route_not_found', 'NR')
   var head = exchange.head

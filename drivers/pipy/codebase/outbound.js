@@ -19,6 +19,7 @@ import { takeRequests } from './outbound-http.js'
 import { newRequests } from './requests.js'
 import { connectionEnded } from './outbound-log.js'
 import { IDLE, MOST, release, slow } from './edge.js'
+import { terminate } from './termination.js'
 import { threads } from './shared.js'
 
 var PORT = 15001
@@ -120,6 +121,7 @@ function clientsOf(to) {
 
 var handle = pipeline($=>$
   .pipe(() => $connection.kind, {
+    secure: $=>$.pipe(() => terminate($connection, inside), () => [$connection]),
     http: $=>$.pipe(() => takeRequests(), () => [$connection]),
     tls: $=>$.pipe(() => inspect),
     tcp: $=>$.pipe(tunnel, () => [$connection.tunnel]),
@@ -128,6 +130,18 @@ var handle = pipeline($=>$
   })
   // One for the agent is logged when it has been handed back.
   .onEnd(() => $connection.kind === 'unknown' || connectionEnded($connection))
+)
+
+// inside handles what is inside the TLS of a client of a gateway.
+var inside = pipeline($=>$
+  .onStart(
+    function (connection) {
+      $connection = connection
+      if (connection.destination.protocol !== 'http') connection.tunnel = connection.destination.servers ? tunnelTo(connection) : tunnelOf(connection.destination, connection.peer)
+      return new Data
+    }
+  )
+  .pipe(() => $connection.tunnel ? tunnel : takeRequests(), () => [$connection.tunnel || $connection])
 )
 
 // handedBack takes connections from the agent. It reads the header itself: Pipy's own filter
@@ -162,18 +176,21 @@ function afterHeader(data) {
 function accept(to, peer, port, leaves) {
   var connection = {
     to, peer, remote: hostPort(peer, port), header: null, begun: Date.now(),
-    kind: 'closed', tunnel: null, requests: new Set, ...newRequests(), edge: false, end: null, timer: null, serverName: '', first: -1, decide: null, destination: null,
+    kind: 'closed', tunnel: null, requests: new Set, ...newRequests(), edge: false, end: null, timer: null, serverName: '', first: -1, decide: null, destination: null, secured: false, failed: false, listener: '',
   }
   if (!to || !settings()) return connection
   var destination = destinationAt(to.address, to.port)
   if (destination) {
-    if (destination.protocol === 'http') {
+    if (destination.certificates) {
+      connection.kind = 'secure'
+      connection.destination = destination
+    } else if (destination.protocol === 'http') {
       connection.kind = 'http'
     } else if (destination.servers) {
       connection.kind = 'tls'
       connection.destination = destination
     } else {
-      into(connection, newTunnel(backendOf(weighted(destination.backends)), hashOf(destination.hashOn, null, peer)))
+      into(connection, tunnelOf(destination, peer))
     }
     return connection
   }
@@ -198,6 +215,10 @@ function accept(to, peer, port, leaves) {
       break
   }
   return connection
+}
+
+function tunnelOf(destination, peer) {
+  return newTunnel(backendOf(weighted(destination.backends)), hashOf(destination.hashOn, null, peer))
 }
 
 function into(connection, t) {

@@ -157,7 +157,11 @@ func (f *folder) fill(dir string, set mirror.Set) error {
 			os.Link(filepath.Join(f.versionDir(f.name), filepath.FromSlash(name)), to) == nil {
 			continue
 		}
-		if err := os.WriteFile(to, []byte(file.Text), 0o444); err != nil {
+		mode := fs.FileMode(0o444)
+		if file.Private {
+			mode = 0o400
+		}
+		if err := os.WriteFile(to, []byte(file.Text), mode); err != nil {
 			return err
 		}
 		written = append(written, to)

@@ -28,6 +28,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // Options configure the conversion of manifests to facts.
@@ -45,6 +46,10 @@ type Options struct {
 	// OnRootCertificates, if not nil, is called by Watch with the MeshRootCertificates of
 	// the manifests each time they have been read, but not before all paths exist.
 	OnRootCertificates func([]v1alpha2.MeshRootCertificate)
+	// OnServerCertificates, if not nil, is called with the certificates for gateways and their private
+	// keys, by the names of their Secrets, each time the manifests have been read, before facts
+	// are returned.
+	OnServerCertificates func(map[mesh.Name]driver.KeyPair)
 	// Sidecar returns the sidecar that a pod would get. It is called once for all pods of
 	// a workload, and not for pods that have a sidecar or a UID, which an API server has
 	// already admitted. It must not change its arguments. Nil means that no pod gets one.
@@ -144,17 +149,42 @@ func factsOf(objects []object, opts Options) ([]fact.Fact, []mesh.Problem) {
 	mapper := source.NewMapper(opts.Mapper)
 	all := c.all()
 	facts := make([]fact.Fact, 0, len(all))
+	certificates := map[mesh.Name]driver.KeyPair{}
 	for _, obj := range all {
 		f, ok := mapper.Fact(obj)
-		if configMap, is := obj.(*corev1.ConfigMap); is {
-			f, ok = source.TokenKeys(configMap)
+		switch obj := obj.(type) {
+		case *corev1.ConfigMap:
+			f, ok = source.TokenKeys(obj)
+		case *corev1.Secret:
+			var pair driver.KeyPair
+			if f, pair, ok = source.ServerCertificate(withText(obj)); ok && len(pair.Key) > 0 {
+				certificates[mesh.Name{Namespace: obj.Namespace, Name: obj.Name}] = pair
+			}
 		}
 		if ok {
 			facts = append(facts, f)
 		}
 	}
 	slices.SortFunc(facts, func(a, b fact.Fact) int { return compareRefs(a.Object, b.Object) })
+	if opts.OnServerCertificates != nil {
+		opts.OnServerCertificates(certificates)
+	}
 	return facts, c.problems
+}
+
+// withText returns a Secret whose Data has its StringData, as the API server makes it.
+func withText(secret *corev1.Secret) *corev1.Secret {
+	if len(secret.StringData) == 0 {
+		return secret
+	}
+	whole := secret.DeepCopy()
+	if whole.Data == nil {
+		whole.Data = map[string][]byte{}
+	}
+	for key, text := range secret.StringData {
+		whole.Data[key] = []byte(text)
+	}
+	return whole
 }
 
 func compareRefs(a, b mesh.ObjectRef) int {

@@ -28,8 +28,8 @@ type kind struct {
 
 // codec decodes JSON to typed objects.
 type codec struct {
-	// kinds are those of the table, the workload kinds, ServiceAccount and ConfigMap. All others
-	// are ignored, and so are ConfigMaps without facts.
+	// kinds are those of the table, the workload kinds, ServiceAccount, ConfigMap and Secret. All others
+	// are ignored, and so are ConfigMaps and Secrets without facts.
 	kinds map[schema.GroupKind]kind
 	// decoder works like the API server's: field names are case-sensitive, and nothing is
 	// converted or defaulted. Together with an object it may return an error about unknown
@@ -48,6 +48,7 @@ func newCodec(table []source.Kind) *codec {
 	kinds := map[schema.GroupKind]kind{
 		{Kind: "ServiceAccount"}:                       v1,
 		{Kind: "ConfigMap"}:                            v1,
+		{Kind: "Secret"}:                               v1,
 		{Group: appsv1.GroupName, Kind: "Deployment"}:  v1,
 		{Group: appsv1.GroupName, Kind: "StatefulSet"}: v1,
 		{Group: appsv1.GroupName, Kind: "DaemonSet"}:   v1,

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -103,6 +104,8 @@ func (p *parser) value(raw json.RawMessage, where string, listed schema.GroupVer
 	switch {
 	case h.gvk.GroupKind() == schema.GroupKind{Kind: "ConfigMap"} && h.name != fact.TokenKeysName:
 		p.file.unread = append(p.file.unread, h.gvk.GroupKind())
+	case h.gvk.GroupKind() == schema.GroupKind{Kind: "Secret"} && !isCertificate(fields):
+		p.file.unread = append(p.file.unread, h.gvk.GroupKind())
 	case p.reads(h.gvk.Group, h.gvk.Kind):
 		p.object(fields, h, where)
 	case p.ours(h.gvk.Group):
@@ -154,6 +157,12 @@ func headOf(fields map[string]json.RawMessage, listed schema.GroupVersionKind) (
 		failed = errors.New("it has no apiVersion or no kind")
 	}
 	return h, failed
+}
+
+// isCertificate reports whether a Secret is of the type that gateways may refer to.
+func isCertificate(fields map[string]json.RawMessage) bool {
+	var kind corev1.SecretType
+	return json.Unmarshal(fields["type"], &kind) == nil && kind == corev1.SecretTypeTLS
 }
 
 // object decodes an object of a supported kind.
