@@ -276,6 +276,17 @@ func (d *Destination) RouteOf(r *Request) (Route, bool) {
 	return Route{}, false
 }
 
+// RoutesByHost returns the Routes of each host, in their order. A port of a gateway may have thousands
+// of both.
+func (d *Destination) RoutesByHost() map[string][]*Route {
+	byHost := make(map[string][]*Route, len(d.Hosts))
+	for i := range d.Routes {
+		r := &d.Routes[i]
+		byHost[r.Host] = append(byHost[r.Host], r)
+	}
+	return byHost
+}
+
 // AnyHost is a host of a Destination that matches the hosts of all requests.
 const AnyHost = "*"
 

@@ -106,20 +106,18 @@ func routes(d *mesh.Destination) *Resource {
 			e.accepted(r, r.Match, func(own *encoder) { writeRoute(own, d, r) })
 		}
 	}
+	byHost := d.RoutesByHost()
 	virtualHost := func(name, host string, domains []string) {
 		e.message(routeConfigurationVirtualHosts, func() {
 			e.text(virtualHostName, name)
 			for _, domain := range domains {
 				e.text(virtualHostDomains, domain)
 			}
-			for i := range d.Routes {
-				if d.Routes[i].Host != host {
-					continue
-				}
-				for _, kept := range keptRoutes(&d.Routes[i]) {
+			for _, r := range byHost[host] {
+				for _, kept := range keptRoutes(r) {
 					write(&kept)
 				}
-				write(&d.Routes[i])
+				write(r)
 			}
 		})
 	}

@@ -54,6 +54,7 @@ func (d *document) addGatewayPort(destination *mesh.Destination, section syntax.
 		// Its routes have no host.
 		all = []string{""}
 	}
+	byHost := destination.RoutesByHost()
 	for _, host := range all {
 		parts, ok := hostParts(host)
 		if !ok {
@@ -69,11 +70,9 @@ func (d *document) addGatewayPort(destination *mesh.Destination, section syntax.
 		}
 		// Most rules are of other hosts.
 		where := syntax.Fill("{ var(txn.at) -m int {} } {}", number, unchosen)
-		for i := range destination.Routes {
-			if r := &destination.Routes[i]; r.Host == host {
-				s, _ := sessionOf(r.Session)
-				d.addRoute(destination, where, d.draw(destination, r), s, r.Match)
-			}
+		for _, r := range byHost[host] {
+			s, _ := sessionOf(r.Session)
+			d.addRoute(destination, where, d.draw(destination, r), s, r.Match)
 		}
 	}
 	d.HTTPPorts = append(d.HTTPPorts, port)
