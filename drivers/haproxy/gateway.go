@@ -54,19 +54,28 @@ func (d *document) addGatewayPort(destination *mesh.Destination, section syntax.
 		// Its routes have no host.
 		all = []string{""}
 	}
-	byHost := destination.RoutesByHost()
+	byHost, numbers := destination.RoutesByHost(), map[mesh.Digest]syntax.Text{}
 	for _, host := range all {
 		parts, ok := hostParts(host)
 		if !ok {
 			continue
 		}
-		number := syntax.Number(d.hosts)
-		d.hosts++
+		// Each request asks the rules of all hosts, so hosts with the same routes share theirs.
+		shared := sharedBy(byHost[host])
+		number, known := numbers[shared]
+		if !known {
+			number = syntax.Number(d.hosts)
+			numbers[shared] = number
+			d.hosts++
+		}
 		if exact, ok := syntax.Plain(strings.ToLower(host)); ok {
 			// Exact hosts come first in any case.
 			fmt.Fprintf(&d.hostMap, "%s/%s %s\n", section, exact, number)
 		} else {
-			port.Hosts = append(port.Hosts, hostRule{rule{Name: syntax.Fill("h{}", number), Where: syntax.Literal("!hosted"), Parts: append([]part{here}, parts...), HTTP: true}, number})
+			port.Hosts = append(port.Hosts, hostRule{rule{Name: syntax.Fill("h{}-{}", syntax.Number(len(d.HTTPPorts)), syntax.Number(len(port.Hosts))), Where: syntax.Literal("!hosted"), Parts: append([]part{here}, parts...), HTTP: true}, number})
+		}
+		if known {
+			continue
 		}
 		// Most rules are of other hosts.
 		where := syntax.Fill("{ var(txn.at) -m int {} } {}", number, unchosen)
@@ -76,6 +85,17 @@ func (d *document) addGatewayPort(destination *mesh.Destination, section syntax.
 		}
 	}
 	d.HTTPPorts = append(d.HTTPPorts, port)
+}
+
+// sharedBy returns what distinguishes the routes of a host from those of hosts with the same ones.
+func sharedBy(routes []*mesh.Route) mesh.Digest {
+	all := make([]mesh.Route, 0, len(routes))
+	for _, r := range routes {
+		route := *r
+		route.Host = ""
+		all = append(all, route)
+	}
+	return mesh.DigestOf(all)
 }
 
 // addConnections adds where the connections to a port without HTTP go.

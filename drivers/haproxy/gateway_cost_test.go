@@ -33,3 +33,32 @@ func TestGatewayHostsCost(t *testing.T) {
 		t.Errorf("2,000 hosts take %v, and 16,000 take %v", few, many)
 	}
 }
+
+// TestGatewayHostsShareRules holds that hosts with the same routes add no rules, and that others do.
+func TestGatewayHostsShareRules(t *testing.T) {
+	d := &mesh.Destination{Name: "gateway/edge/web:80", Addresses: []netip.Addr{netip.IPv4Unspecified()}, Port: 80, Protocol: mesh.HTTP, Listens: true}
+	d.Hosts = []string{"a.example.com", "b.example.com", "c.example.com", "*.d.example.com", "*.e.example.com", mesh.AnyHost}
+	for i, host := range d.Hosts {
+		route := mesh.Route{Host: host, Backends: []mesh.WeightedBackend{{Weight: 1}}}
+		if i%3 == 2 {
+			route.Match.Path.Prefix = "/own"
+		}
+		d.Routes = append(d.Routes, route)
+	}
+	doc := new(document)
+	doc.addGatewayPort(d, syntax.Section(d.Name))
+	rules := 0
+	for _, r := range doc.Routes {
+		rules += len(r.Matches)
+	}
+	if rules != 2 {
+		t.Errorf("for two kinds of hosts there are %d rules", rules)
+	}
+	names := map[string]bool{}
+	for _, h := range doc.HTTPPorts[0].Hosts {
+		names[h.Name.String()] = true
+	}
+	if len(names) != 3 {
+		t.Errorf("the rules of three wildcards are called %v", names)
+	}
+}
