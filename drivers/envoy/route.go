@@ -113,6 +113,9 @@ func routes(d *mesh.Destination) *Resource {
 			for _, domain := range domains {
 				e.text(virtualHostDomains, domain)
 			}
+			if strings.HasPrefix(host, "*") {
+				e.message(virtualHostRoutes, func() { e.constant(oddHost) })
+			}
 			for _, r := range byHost[host] {
 				for _, kept := range keptRoutes(r) {
 					write(&kept)
