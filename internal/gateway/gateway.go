@@ -136,8 +136,8 @@ func (r *gateways) begin(_ context.Context, queue workqueue.TypedRateLimitingInt
 }
 
 // Reconcile makes and repairs the objects of a Gateway, and deletes those that it no longer needs. The
-// objects of a deleted Gateway are deleted by Kubernetes, and those of one whose class is gone stay: as a
-// rule the class comes back, and the address of a deleted Service does not.
+// objects of a deleted Gateway are deleted by Kubernetes, and those of one whose class is gone, or whose
+// listeners cannot be used, stay: as a rule these come back, and the address of a deleted Service does not.
 func (r *gateways) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	select {
 	case <-r.catalog.Ready():
@@ -160,7 +160,11 @@ func (r *gateways) Reconcile(ctx context.Context, request reconcile.Request) (re
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
 	}
-	if state != nil && len(state.Ports) > 0 && !HasOwnPods(g) {
+	switch {
+	case state == nil, HasOwnPods(g):
+	case len(state.Ports) == 0:
+		return reconcile.Result{}, nil
+	default:
 		wanted = Objects(g, state)
 	}
 	var errs []error

@@ -20,25 +20,33 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// none is a Catalog that finds no Gateway.
-type none struct{ ready chan struct{} }
+// none is a Catalog that finds no Gateway, or the same state of all.
+type none struct {
+	ready chan struct{}
+	state *fact.GatewayState
+}
 
-func (n none) Ready() <-chan struct{}                                      { return n.ready }
-func (n none) SubscribeObjects(<-chan struct{}) <-chan mesh.ObjectRef      { return nil }
-func (n none) Found(object mesh.ObjectRef) *fact.Problems                  { return &fact.Problems{Object: object} }
+func (n none) Ready() <-chan struct{}                                 { return n.ready }
+func (n none) SubscribeObjects(<-chan struct{}) <-chan mesh.ObjectRef { return nil }
+func (n none) Found(object mesh.ObjectRef) *fact.Problems {
+	return &fact.Problems{Object: object, Gateway: n.state}
+}
 func silent(context.Context, corev1.ObjectReference, string, string) error { return nil }
 
 // TestKeepsObjects deletes the objects of a Gateway only if another controller has it: neither before the
-// Catalog is ready, as when the controller starts, nor while the class is missing.
+// Catalog is ready, as when the controller starts, nor while the class is missing or no listener can be
+// used.
 func TestKeepsObjects(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
 		isReady, exists bool
+		state           *fact.GatewayState
 		want            int
 	}{
-		{"the controller starts", false, true, 4},
-		{"the class is gone", true, false, 4},
-		{"of another controller", true, true, 0},
+		{"the controller starts", false, true, nil, 4},
+		{"the class is gone", true, false, nil, 4},
+		{"no listener can be used", true, true, &fact.GatewayState{Class: "envoy"}, 4},
+		{"of another controller", true, true, nil, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
@@ -54,7 +62,7 @@ func TestKeepsObjects(t *testing.T) {
 				objects = append(objects, &gateway.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "outrigger-envoy"}, Spec: gateway.GatewayClassSpec{ControllerName: "example.com/other"}})
 			}
 			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, Objects(g, &fact.GatewayState{Class: "envoy", Ports: []uint16{80}})...)...).Build()
-			r := &gateways{client: c, catalog: none{make(chan struct{})}, warn: silent}
+			r := &gateways{client: c, catalog: none{make(chan struct{}), tt.state}, warn: silent}
 			if tt.isReady {
 				close(r.catalog.(none).ready)
 			}
@@ -97,7 +105,7 @@ func TestKeepsAccount(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(g, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "web-outrigger-envoy", Namespace: "shop"}}).Build()
 	ready := make(chan struct{})
 	close(ready)
-	r := &gateways{client: c, catalog: one{none{ready}}, warn: silent}
+	r := &gateways{client: c, catalog: none{ready, &fact.GatewayState{Class: "envoy", Ports: []uint16{80}}}, warn: silent}
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}); err == nil {
 		t.Error("another's ServiceAccount is no error")
 	}
@@ -105,11 +113,4 @@ func TestKeepsAccount(t *testing.T) {
 	if err := c.List(t.Context(), &deployments); err != nil || len(deployments.Items) > 0 {
 		t.Errorf("there are the Deployments %v, %v", deployments.Items, err)
 	}
-}
-
-// one finds every Gateway.
-type one struct{ none }
-
-func (one) Found(object mesh.ObjectRef) *fact.Problems {
-	return &fact.Problems{Object: object, Gateway: &fact.GatewayState{Class: "envoy", Ports: []uint16{80}}}
 }
