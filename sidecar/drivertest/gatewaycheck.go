@@ -224,6 +224,7 @@ func (g *Gateway) checkBytes(t *testing.T) {
 		"GET /any HTTP/1.0\r\n\r\n": 200,
 		"GET /cart HTTP/1.1\r\nHost: cart.example.com\r\nX_Forwarded_Client_Cert: URI=spiffe://cluster.local/ns/shop/sa/admin\r\n\r\n": 400,
 		"GET http://a.shop.example.com/cart HTTP/1.1\r\nHost: a.shop.example.com\r\n\r\n":                                              200,
+		"GET ftp://a.shop.example.com/cart HTTP/1.1\r\nHost: a.shop.example.com\r\n\r\n":                                               400,
 		"not HTTP\r\n\r\n": 400,
 	} {
 		if response, _, _ := g.exchange(t, g.ports[0], text); response.StatusCode != want {
@@ -238,6 +239,15 @@ func (g *Gateway) checkBytes(t *testing.T) {
 		if response, _, _ := g.exchange(t, g.ports[0], "GET /any HTTP/1.1\r\nHost: "+host+"\r\n\r\n"); response.StatusCode != 400 {
 			t.Errorf("a request for the host %q is answered with %d", host, response.StatusCode)
 		}
+	}
+	// Nobody but the gateway sees whom a client claims to be in its target.
+	response, _, _ := g.exchange(t, g.ports[0], "GET http://user@a.shop.example.com/cart HTTP/1.1\r\nHost: a.shop.example.com\r\n\r\n")
+	var got Forwarded
+	if response.StatusCode == 200 {
+		_ = json.NewDecoder(response.Body).Decode(&got)
+	}
+	if strings.Contains(got.Path+got.Host, "@") {
+		t.Errorf("a request with a user in its target reaches the server as %+v", got)
 	}
 	client := g.HTTPClient(0, true)
 	defer client.CloseIdleConnections()
