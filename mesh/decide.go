@@ -276,8 +276,23 @@ func (d *Destination) RouteOf(r *Request) (Route, bool) {
 	return Route{}, false
 }
 
+// RoutesByHost returns the Routes of each host, in their order. A port of a gateway may have thousands
+// of both.
+func (d *Destination) RoutesByHost() map[string][]*Route {
+	byHost := make(map[string][]*Route, len(d.Hosts))
+	for i := range d.Routes {
+		r := &d.Routes[i]
+		byHost[r.Host] = append(byHost[r.Host], r)
+	}
+	return byHost
+}
+
 // AnyHost is a host of a Destination that matches the hosts of all requests.
 const AnyHost = "*"
+
+// PlainHost is an expression of the hosts of requests that are names or addresses, with or without a port. A
+// gateway refuses all others, of which a wildcard would include some.
+const PlainHost = `[A-Za-z0-9._-]*(?::[0-9]*)?|\[[0-9A-Fa-f:.]+\](?::[0-9]*)?`
 
 // HostOf returns which of the Hosts the request is for: none if there are no Hosts. It returns
 // false if none matches.

@@ -116,7 +116,8 @@ type Destination struct {
 	// Hosts, for HTTP protocols of a gateway, are those that it serves, in lower case: exact,
 	// "*." and a suffix that one or more labels precede, or AnyHost. They are sorted by
 	// CompareHosts, without duplicates. The first one that matches the host of a request chooses
-	// the Routes with the same Host; if none matches, the answer is 404.
+	// the Routes with the same Host; if none matches, the answer is 404. Hosts of requests
+	// that PlainHost does not match are refused.
 	Hosts []string `json:"hosts,omitempty"`
 	// Certificates, of a gateway, make the proxy the end of TLS: connections begin with TLS, and the
 	// first one that matches the client's server name is presented. Connections that none matches are

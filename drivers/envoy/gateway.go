@@ -33,12 +33,24 @@ const (
 	edgeWindow  = 64 << 10
 )
 
+// oddHost refuses requests whose host is neither a name nor an address. Envoy joins the hosts of a request
+// with several, and a wildcard would include what begins with anything.
+var oddHost = constantOf(&routev3.Route{
+	Match: &routev3.RouteMatch{PathSpecifier: anyPath, Headers: []*routev3.HeaderMatcher{{
+		Name: ":authority", InvertMatch: true, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: regex(mesh.PlainHost)},
+	}}},
+	Action: respond(400),
+})
+
 // obeyNobody removes the headers by which Envoy would take timeouts and retries from clients that it
-// takes for internal, and stripEdge the one that says so to applications.
+// takes for internal, and stripEdge the one that says so to applications, and those in which a client
+// claims an identity.
 var (
 	obeyNobody = earlyMutations(removePrefix("x-envoy-"))
 	stripEdge  = httpFilterOf(mutationFilter, &mutationv3.HeaderMutation{Mutations: &mutationv3.Mutations{
-		RequestMutations: []*mutationrulesv3.HeaderMutation{removeName("x-envoy-internal")}, ResponseMutations: sanitizeAnswers,
+		RequestMutations:         append(identityMutations(), removeName("x-envoy-internal")),
+		RequestTrailersMutations: slices.Concat(identityMutations(), removeOwn, []*mutationrulesv3.HeaderMutation{remove(clientCertHeader)}),
+		ResponseMutations:        sanitizeAnswers,
 	}})
 )
 

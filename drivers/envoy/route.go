@@ -107,6 +107,7 @@ func routes(d *mesh.Destination) *Resource {
 		}
 	}
 	several := len(listeners(d)) > 1
+	byHost := d.RoutesByHost()
 	virtualHost := func(name, host string, domains []string) {
 		e.message(routeConfigurationVirtualHosts, func() {
 			e.text(virtualHostName, name)
@@ -116,14 +117,14 @@ func routes(d *mesh.Destination) *Resource {
 			if listener, ok := d.ListenerOf(host); ok && several {
 				e.message(virtualHostRoutes, func() { e.part(misdirected(listener)) })
 			}
-			for i := range d.Routes {
-				if d.Routes[i].Host != host {
-					continue
-				}
-				for _, kept := range keptRoutes(&d.Routes[i]) {
+			if strings.HasPrefix(host, "*") {
+				e.message(virtualHostRoutes, func() { e.constant(oddHost) })
+			}
+			for _, r := range byHost[host] {
+				for _, kept := range keptRoutes(r) {
 					write(&kept)
 				}
-				write(&d.Routes[i])
+				write(r)
 			}
 		})
 	}

@@ -75,32 +75,52 @@ func (d *document) addGatewayPort(destination *mesh.Destination, section syntax.
 		// Its routes have no host.
 		all = []string{""}
 	}
+	byHost, numbers := destination.RoutesByHost(), map[mesh.Digest]syntax.Text{}
 	for _, host := range all {
 		parts, ok := hostParts(host)
 		if !ok {
 			continue
 		}
-		number := syntax.Number(d.hosts)
-		d.hosts++
-		if listener, ok := destination.ListenerOf(host); ok && len(order) > 1 {
-			fmt.Fprintf(&d.listenerMap, "%s %d\n", number, slices.Index(order, listener))
+		// Each request asks the rules of all hosts, so hosts of a listener with the same routes share theirs.
+		listener, _ := destination.ListenerOf(host)
+		shared := mesh.JoinDigests(sharedBy(byHost[host]), mesh.DigestOf(listener))
+		number, known := numbers[shared]
+		if !known {
+			number = syntax.Number(d.hosts)
+			numbers[shared] = number
+			d.hosts++
+			if len(order) > 1 {
+				fmt.Fprintf(&d.listenerMap, "%s %d\n", number, slices.Index(order, listener))
+			}
 		}
 		if exact, ok := syntax.Plain(strings.ToLower(host)); ok {
 			// Exact hosts come first in any case.
 			fmt.Fprintf(&d.hostMap, "%s/%s %s\n", section, exact, number)
 		} else {
-			port.Hosts = append(port.Hosts, hostRule{rule{Name: syntax.Fill("h{}", number), Where: syntax.Literal("!hosted"), Parts: append([]part{here}, parts...), HTTP: true}, number})
+			port.Hosts = append(port.Hosts, hostRule{rule{Name: syntax.Fill("h{}-{}", syntax.Number(len(d.HTTPPorts)), syntax.Number(len(port.Hosts))), Where: syntax.Literal("!hosted"), Parts: append([]part{here}, parts...), HTTP: true}, number})
+		}
+		if known {
+			continue
 		}
 		// Most rules are of other hosts.
 		where := syntax.Fill("{ var(txn.at) -m int {} } {}", number, unchosen)
-		for i := range destination.Routes {
-			if r := &destination.Routes[i]; r.Host == host {
-				s, _ := sessionOf(r.Session)
-				d.addRoute(destination, where, d.draw(destination, r), s, r.Match)
-			}
+		for _, r := range byHost[host] {
+			s, _ := sessionOf(r.Session)
+			d.addRoute(destination, where, d.draw(destination, r), s, r.Match)
 		}
 	}
 	d.HTTPPorts = append(d.HTTPPorts, port)
+}
+
+// sharedBy returns what distinguishes the routes of a host from those of hosts with the same ones.
+func sharedBy(routes []*mesh.Route) mesh.Digest {
+	all := make([]mesh.Route, 0, len(routes))
+	for _, r := range routes {
+		route := *r
+		route.Host = ""
+		all = append(all, route)
+	}
+	return mesh.DigestOf(all)
 }
 
 // addConnections adds where the connections to a port without HTTP go.

@@ -82,32 +82,6 @@ type attached struct {
 	hosts []string
 }
 
-// attachedTo returns the routes at the listener in order of age.
-func (j *join) attachedTo(r *graph.Reader, g *fact.Gateway, l *fact.GatewayListener) []attached {
-	var all []attached
-	for _, kind := range j.routes {
-		for _, a := range kind.ofGateway.Get(r, g.Name) {
-			route, ok := kind.Get(r, a.key)
-			if !ok || !j.member(r, route.Namespace) {
-				continue
-			}
-			var hosts []string
-			for _, parent := range route.Gateways {
-				if parent.Gateway == g.Name && isMeant(parent, l) && j.admits(r, g, l, route) {
-					hosts = hostsAt(l, route)
-				}
-			}
-			if len(hosts) > 0 {
-				all = append(all, attached{route, hosts})
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b attached) int {
-		return cmp.Or(cmp.Compare(a.Created, b.Created), a.Name.Compare(b.Name))
-	})
-	return all
-}
-
 // isMeant reports whether the parent of a route includes the listener.
 func isMeant(parent fact.GatewayParent, l *fact.GatewayListener) bool {
 	return (parent.Listener == "" || parent.Listener == l.Name) && (parent.Port == 0 || parent.Port == l.Port)
@@ -161,7 +135,7 @@ func (j *join) makeGateway(r *graph.Reader, key clients) *mesh.Outbound {
 			continue
 		}
 		made := &destinations{}
-		d := j.gatewayPort(r, g, first, made)
+		d := j.gatewayPort(r, g, i, made)
 		d.Addresses = key.families.unspecified()
 		if first.Terminates && len(d.Certificates) == 0 {
 			continue // Nothing is taken in plaintext instead.
@@ -186,7 +160,8 @@ func (j *join) offeredTo(r *graph.Reader, account fact.ServiceAccount, port mesh
 
 // gatewayPort returns the Destination of a port, of which the listener is the first one, and adds the
 // ports of its backends to made.uses.
-func (j *join) gatewayPort(r *graph.Reader, g *fact.Gateway, first *fact.GatewayListener, made *destinations) *mesh.Destination {
+func (j *join) gatewayPort(r *graph.Reader, g *fact.Gateway, listener int, made *destinations) *mesh.Destination {
+	first := &g.Listeners[listener]
 	port := mesh.ServicePort{Name: g.Name, Port: first.Port}
 	d := &mesh.Destination{
 		Name: "gateway/" + port.String(), Service: port, Origins: []mesh.Origin{originOf(kindGateway, g.Name, "")},
@@ -199,7 +174,7 @@ func (j *join) gatewayPort(r *graph.Reader, g *fact.Gateway, first *fact.Gateway
 		j.gatewayServers(r, g, d, made)
 	default:
 		d.Backends = failed
-		if routes := j.attachedTo(r, g, first); len(routes) > 0 {
+		if routes := j.attachedTo(r, g, listener); len(routes) > 0 {
 			d.Backends = j.gatewayShares(r, routes[0].Route, made)
 		}
 	}
@@ -219,6 +194,7 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 		fact.Precedence
 	}
 	var candidates []candidate
+	listeners := listenersOf(g, d.Port)
 	for i := range g.Listeners {
 		l := &g.Listeners[i]
 		if l.Unusable || l.Port != d.Port {
@@ -228,8 +204,11 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 		if !j.present(r, g, l, d) {
 			continue
 		}
-		for _, route := range j.attachedTo(r, g, l) {
-			hosts := slices.DeleteFunc(slices.Clone(route.hosts), func(host string) bool { return j.listenerFor(g, l.Port, host) != l })
+		for _, route := range j.attachedTo(r, g, i) {
+			hosts := slices.DeleteFunc(slices.Clone(route.hosts), func(host string) bool { return listeners.of(host) != l })
+			if len(hosts) == 0 {
+				continue
+			}
 			d.Hosts = append(d.Hosts, hosts...)
 			for k := range route.Rules {
 				rule := &route.Rules[k]
@@ -261,19 +240,28 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 // gatewayServers sets the Servers of a port whose connections begin with TLS. Without any, they are
 // closed.
 func (j *join) gatewayServers(r *graph.Reader, g *fact.Gateway, d *mesh.Destination, made *destinations) {
+	listeners, taken := listenersOf(g, d.Port), map[string]bool{"": true, mesh.AnyHost: true}
 	for i := range g.Listeners {
 		l := &g.Listeners[i]
 		if l.Unusable || l.Port != d.Port || !j.present(r, g, l, d) {
 			continue
 		}
-		for _, route := range j.attachedTo(r, g, l) {
+		for _, route := range j.attachedTo(r, g, i) {
 			shares := j.gatewayShares(r, route.Route, made)
 			for _, host := range route.hosts {
-				taken := slices.ContainsFunc(d.Servers, func(s mesh.ServerRoute) bool { return s.Host == host })
-				if host != mesh.AnyHost && !taken && j.listenerFor(g, l.Port, host) == l {
+				if !taken[host] && listeners.of(host) == l {
+					taken[host] = true
 					d.Servers = append(d.Servers, mesh.ServerRoute{Origin: originOfRoute(route.Route, "spec.hostnames"), Host: host, Backends: shares})
 				}
 			}
+		}
+	}
+	// What belongs to a listener and to none of its routes is closed, even if a wildcard of another
+	// listener's route includes it.
+	for i := range g.Listeners {
+		if l := &g.Listeners[i]; !l.Unusable && l.Port == d.Port && !taken[l.Host] && len(d.Servers) > 0 {
+			taken[l.Host] = true
+			d.Servers = append(d.Servers, mesh.ServerRoute{Origin: originOf(kindGateway, g.Name, ""), Host: l.Host, Backends: failed})
 		}
 	}
 	slices.SortStableFunc(d.Servers, func(a, b mesh.ServerRoute) int { return mesh.CompareHosts(a.Host, b.Host) })
@@ -288,22 +276,6 @@ func (j *join) gatewayShares(r *graph.Reader, route *fact.Route, made *destinati
 		return failed
 	}
 	return j.routeShares(r, mesh.Name{}, route, &route.Rules[0], made)
-}
-
-// listenerFor returns the listener of a port to which requests for a host or wildcard belong: of those
-// that include it, the one with the longest host.
-func (j *join) listenerFor(g *fact.Gateway, port uint16, host string) *fact.GatewayListener {
-	var best *fact.GatewayListener
-	for i := range g.Listeners {
-		l := &g.Listeners[i]
-		if l.Unusable || l.Port != port || !covers(l.Host, host) {
-			continue
-		}
-		if best == nil || mesh.CompareHosts(cmp.Or(l.Host, mesh.AnyHost), cmp.Or(best.Host, mesh.AnyHost)) < 0 {
-			best = l
-		}
-	}
-	return best
 }
 
 // asksOfGateway returns what a gateway, its routes and the MeshConfig ask of the proxy of a pod.
@@ -339,14 +311,19 @@ func (j *join) inspectGateways(r *graph.Reader, route *fact.Route, f *fault) {
 		}
 		f.parents = append(f.parents, parent.Index)
 		field := fmt.Sprintf("spec.parentRefs[%d]", parent.Index)
-		meant, admitted, at := false, false, false
+		meant, admitted, at, accepted := false, false, false, false
+		var refused *refusedRoute
 		for i := range g.Listeners {
 			l := &g.Listeners[i]
 			if isMeant(parent, l) {
 				meant = true
 				if j.admits(r, g, l, route) {
 					admitted = true
-					at = at || len(hostsAt(l, route)) > 0
+					if len(hostsAt(l, route)) > 0 {
+						at = true
+						by := j.refusedAt.Get(r, g.Name).of(i, route)
+						accepted, refused = accepted || by == nil, cmp.Or(refused, by)
+					}
 				}
 			}
 		}
@@ -357,6 +334,8 @@ func (j *join) inspectGateways(r *graph.Reader, route *fact.Route, f *fault) {
 			f.add(fact.ReasonNotAllowedByListeners, field, "no listener of Gateway %s allows a %s of the namespace %s; change the listener's allowedRoutes", g.Name, route.Kind, route.Namespace)
 		case !at:
 			f.add(fact.ReasonNoMatchingListenerHostname, field, "no listener of Gateway %s is for one of the route's host names; change spec.hostnames, or the listener's hostname", g.Name)
+		case !accepted:
+			f.add(fact.ReasonConflicted, field, "%s %s is older and is for one of the host names at the same listener of Gateway %s, where a host has either HTTPRoutes or GRPCRoutes; give one of them other host names, or another listener", refused.OlderKind, refused.Older, g.Name)
 		}
 	}
 }
@@ -381,7 +360,7 @@ func (j *join) inspectGateway(r *graph.Reader, name mesh.Name, f *fault) {
 			f.add(why.reason, why.field, "%s", why.message)
 		}
 		f.gateway.Listeners = append(f.gateway.Listeners, fact.ListenerState{
-			Routes: len(j.attachedTo(r, g, l)), Kinds: l.Kinds, Closed: l.Terminates && len(usable) == 0,
+			Routes: len(j.attachedTo(r, g, i)), Kinds: l.Kinds, Closed: l.Terminates && len(usable) == 0,
 		})
 	}
 	slices.Sort(f.gateway.Ports)

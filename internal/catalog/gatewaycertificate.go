@@ -56,7 +56,7 @@ func (j *join) present(r *graph.Reader, g *fact.Gateway, l *fact.GatewayListener
 	add := func(host string, c usableCertificate) {
 		isThere := slices.ContainsFunc(d.Certificates, func(other mesh.ServerCertificate) bool { return other.Host == host })
 		// A server name belongs to the listener that is closest to it.
-		if isThere || j.listenerFor(g, l.Port, host) != l {
+		if isThere || listenersOf(g, l.Port).of(host) != l {
 			return
 		}
 		d.Certificates = append(d.Certificates, mesh.ServerCertificate{Host: host, Listener: listener, Name: c.Name, Digest: c.Chain})

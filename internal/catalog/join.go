@@ -141,8 +141,11 @@ type join struct {
 	egress       *graph.Memo[fact.ServiceAccount, *mesh.Egress]
 	shared       *graph.Memo[clients, clients]
 	outbounds    *graph.Memo[clients, *mesh.Outbound]
-	usedBy       *graph.Memo[fact.ServiceAccount, *used]
-	proxies      *graph.Memo[mesh.Name, *mesh.Proxy]
+	// By Gateway of the mesh: its routes, and those that are refused.
+	atGateways *graph.Memo[mesh.Name, *atGateway]
+	refusedAt  *graph.Memo[mesh.Name, *refusedRoutes]
+	usedBy     *graph.Memo[fact.ServiceAccount, *used]
+	proxies    *graph.Memo[mesh.Name, *mesh.Proxy]
 	// logged are the settings with the access logs of namespaces and pods.
 	logged *graph.Memo[mesh.AccessLog, *mesh.Settings]
 	// limited are the classes that lack a feature, by namespace or for all namespaces.
@@ -249,6 +252,8 @@ func newJoin(options Options) *join {
 	j.egress = graph.NewMemo(g, j.makeEgress)
 	j.shared = graph.NewMemo(g, j.makeShared)
 	j.outbounds = graph.NewMemo(g, j.makeOutbound)
+	j.atGateways = graph.NewMemo(g, j.makeAtGateway)
+	j.refusedAt = graph.NewMemo(g, j.makeRefusedAt)
 	j.usedBy = graph.NewMemo(g, j.makeUsed)
 	j.proxies = graph.NewMemo(g, j.makeProxy)
 	j.logged = graph.NewMemo(g, j.makeLogged)

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,8 @@ const reasonNotMade = "NotMade"
 
 // Catalog knows the Gateways of the mesh.
 type Catalog interface {
+	// Ready is closed once the Catalog knows the mesh. Before, it finds no Gateway.
+	Ready() <-chan struct{}
 	// SubscribeObjects returns a channel of the objects that were processed or of which something
 	// else has been found, until stop is closed.
 	SubscribeObjects(stop <-chan struct{}) <-chan mesh.ObjectRef
@@ -133,24 +136,44 @@ func (r *gateways) begin(_ context.Context, queue workqueue.TypedRateLimitingInt
 }
 
 // Reconcile makes and repairs the objects of a Gateway, and deletes those that it no longer needs. The
-// objects of a deleted Gateway are deleted by Kubernetes.
+// objects of a deleted Gateway are deleted by Kubernetes, and those of one whose class is gone, or whose
+// listeners cannot be used, stay: as a rule these come back, and the address of a deleted Service does not.
 func (r *gateways) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	select {
+	case <-r.catalog.Ready():
+	default:
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	}
 	g := new(gateway.Gateway)
 	if err := r.client.Get(ctx, request.NamespacedName, g); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !g.DeletionTimestamp.IsZero() {
+	if !g.DeletionTimestamp.IsZero() || len(g.Name) > MaxName {
 		return reconcile.Result{}, nil
 	}
 	ref := mesh.ObjectRef{APIVersion: gateway.GroupVersion.String(), Kind: kindGateway, Namespace: g.Namespace, Name: g.Name}
 	var wanted []client.Object
-	if state := r.catalog.Found(ref).Gateway; state != nil && len(state.Ports) > 0 && !HasOwnPods(g) {
+	state := r.catalog.Found(ref).Gateway
+	if state == nil {
+		class := new(gateway.GatewayClass)
+		if err := r.client.Get(ctx, client.ObjectKey{Name: string(g.Spec.GatewayClassName)}, class); err != nil {
+			return reconcile.Result{}, client.IgnoreNotFound(err)
+		}
+	}
+	switch {
+	case state == nil, HasOwnPods(g):
+	case len(state.Ports) == 0:
+		return reconcile.Result{}, nil
+	default:
 		wanted = Objects(g, state)
 	}
 	var errs []error
 	for _, object := range wanted {
-		if err := r.apply(ctx, g, object); err != nil {
-			errs = append(errs, err)
+		err := r.apply(ctx, g, object)
+		errs = append(errs, err)
+		if _, isAccount := object.(*corev1.ServiceAccount); isAccount && err != nil {
+			// Pods would run as an account that is not the gateway's.
+			break
 		}
 	}
 	for _, kind := range made {

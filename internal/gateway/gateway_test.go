@@ -50,6 +50,12 @@ func (f *found) set(name string, state *fact.GatewayState) {
 	f.changes <- refOf(name)
 }
 
+func (f *found) Ready() <-chan struct{} {
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}
+
 func (f *found) SubscribeObjects(<-chan struct{}) <-chan mesh.ObjectRef { return f.changes }
 
 func (f *found) Found(object mesh.ObjectRef) *fact.Problems {
@@ -288,6 +294,22 @@ func TestGateways(t *testing.T) {
 		s.has(t, "taken", "Service taken-outrigger-envoy")
 		if err := s.Get(ctx, client.ObjectKeyFromObject(mine), mine); err != nil || mine.Spec.Ports[0].Port != 1 {
 			t.Errorf("the user's Service is %+v, %v", mine.Spec, err)
+		}
+	})
+	t.Run("another's account", func(t *testing.T) {
+		other := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "posing-outrigger-envoy", Namespace: "default"}}
+		if err := s.Create(ctx, other); err != nil {
+			t.Fatal(err)
+		}
+		s.gateway(t, "posing", "envoy", nil)
+		eventually(t, func() error {
+			if text, _ := s.warnings.Load("posing"); text == nil || !strings.Contains(text.(string), "ServiceAccount default/posing-outrigger-envoy") {
+				return fmt.Errorf("the warning is %v", text)
+			}
+			return nil
+		})
+		if got := s.objects(t, "posing"); len(got) > 0 {
+			t.Errorf("there are %q, though their account is another's", got)
 		}
 	})
 	t.Run("long names", func(t *testing.T) {

@@ -37,12 +37,12 @@ func Objects(g *gateway.Gateway, state *fact.GatewayState) []client.Object {
 	labels, annotations := map[string]string{}, map[string]string{}
 	if of := g.Spec.Infrastructure; of != nil {
 		for key, value := range of.Labels {
-			if !decidesInjection(string(key)) {
+			if !isReserved(string(key)) {
 				labels[string(key)] = string(value)
 			}
 		}
 		for key, value := range of.Annotations {
-			if !decidesInjection(string(key)) {
+			if !isReserved(string(key)) {
 				annotations[string(key)] = string(value)
 			}
 		}
@@ -105,29 +105,39 @@ func Objects(g *gateway.Gateway, state *fact.GatewayState) []client.Object {
 	}
 }
 
-// decidesInjection reports whether the injector reads the label or annotation. Who may write a Gateway
-// must not choose the image of a pod that the controller makes.
-func decidesInjection(key string) bool {
+// isReserved reports whether a label or annotation is one that the injector reads, or that Kubernetes sets
+// itself. Who may write a Gateway must not choose the image of a pod that the controller makes, or let
+// the controller undo for ever what another one does.
+func isReserved(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
-	for _, of := range []string{"openservicemesh.io", "istio.io", "outrigger.dev"} {
+	for _, of := range []string{"openservicemesh.io", "istio.io", "outrigger.dev", "deployment.kubernetes.io"} {
 		if domain == of || strings.HasSuffix(domain, "."+of) {
 			return true
 		}
 	}
-	return false
+	return key == corev1.MirrorPodAnnotationKey || key == appsv1.DefaultDeploymentUniqueLabelKey
 }
+
+// MaxName is the length that the name of a Gateway may have: its objects have it as the value of a
+// label.
+const MaxName = 63
 
 // maxName is the length that the name of a Service may have.
 const maxName = 63
 
-// nameOf returns the name of a Gateway's objects, GATEWAY-CLASS, as Gateway API recommends. What is too
-// long ends with a hash instead.
+// nameOf returns the name of a Gateway's objects, GATEWAY-CLASS, as Gateway API recommends. A Service's
+// is a DNS label that begins with a letter, so what is longer, begins with a digit or has dots is
+// changed, and ends with a hash.
 func nameOf(name, class string) string {
 	full := name + "-" + class
-	if len(full) <= maxName {
+	legal := strings.ReplaceAll(full, ".", "-")
+	if legal[0] >= '0' && legal[0] <= '9' {
+		legal = "gateway-" + legal
+	}
+	if legal == full && len(full) <= maxName {
 		return full
 	}
 	sum := sha256.Sum256([]byte(full))
 	const digits = 8
-	return full[:maxName-digits-1] + "-" + hex.EncodeToString(sum[:])[:digits]
+	return strings.TrimRight(legal[:min(len(legal), maxName-digits-1)], "-") + "-" + hex.EncodeToString(sum[:])[:digits]
 }

@@ -38,3 +38,16 @@ func TestGatewayPod(t *testing.T) {
 		}
 	}
 }
+
+// TestGatewayPodWithApplication redirects the connections of an application that is a native sidecar, or
+// refuses the pod: without redirection, everyone could call it.
+func TestGatewayPodWithApplication(t *testing.T) {
+	const pod = `{"metadata": {"name": "web", "labels": {"gateway.networking.k8s.io/gateway-name": "web"}}, "spec": {
+		"initContainers": [{"name": "app", "image": "app", "restartPolicy": "Always"}], "containers": [{"name": "outrigger-proxy", "image": "auto"}]}}`
+	w := ordinary()
+	r := w.injector(t).Inject(t.Context(), w.request(pod))
+	if r.Decision.Outcome != inject.Deny && (r.Redirection.DisableInbound || r.Redirection.DisableOutbound) {
+		t.Errorf("the decision is %+v, with the redirection %+v", r.Decision, r.Redirection)
+	}
+	t.Logf("%+v %s", r.Decision, r.Patch)
+}

@@ -299,9 +299,10 @@ func (i *Injector) native(ctx context.Context, c *candidate, p *plan) error {
 }
 
 // isStandalone reports whether the pod has no container but the proxy's, as the pods of gateways. The
-// proxy is then an ordinary container, and nothing is redirected.
+// proxy is then an ordinary container, and nothing is redirected. A native sidecar of the user's may be
+// an application.
 func isStandalone(pod *corev1.Pod) bool {
-	return len(pod.Spec.Containers) == 1 && pod.Spec.Containers[0].Name == driver.ProxyContainer
+	return len(pod.Spec.Containers) == 1 && pod.Spec.Containers[0].Name == driver.ProxyContainer && !hasNative(pod)
 }
 
 // hasNative reports whether the pod has a native sidecar of its own.

@@ -20,6 +20,9 @@ const GatewayClassPrefix = "outrigger-"
 
 const kindGateway = "Gateway"
 
+// maxGatewayName is the length of the values of labels.
+const maxGatewayName = 63
+
 // gatewayClass returns nil for a class of another controller.
 func gatewayClass(obj *gateway.GatewayClass, n *notes) mesh.Digester {
 	if obj.Spec.ControllerName != ControllerName {
@@ -49,6 +52,9 @@ func gatewayOf(obj *gateway.Gateway, n *notes) mesh.Digester {
 		g.Listeners = append(g.Listeners, l)
 	}
 	n.checkConflicts(g.Listeners)
+	if len(obj.Name) > maxGatewayName {
+		n.add(ReasonInvalid, "metadata.name", "the name is longer than %d letters, so no pod can have it in its label %s; make a Gateway with a shorter name", maxGatewayName, fact.GatewayLabel)
+	}
 	if len(obj.Spec.Addresses) > 0 {
 		n.add(fact.ReasonUnsupportedAddress, "spec.addresses", "an address cannot be asked for; remove it, and use an annotation of spec.infrastructure that the load balancer understands")
 	}

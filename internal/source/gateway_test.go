@@ -1,6 +1,10 @@
 package source_test
 
-import "testing"
+import (
+	"slices"
+	"strings"
+	"testing"
+)
 
 const gatewayKind = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway"
 
@@ -54,6 +58,16 @@ func TestGateway(t *testing.T) {
 		{"a host that is none", with(`{name: a, port: 80, protocol: HTTP, hostname: "a b"}`),
 			begin + `{"index":0,"name":"a","port":80,"host":"a b","protocol":"http",` + http + same + `,"unusable":true}]}`, []string{"Invalid spec.listeners[0].hostname"}},
 	})
+}
+
+// TestGatewayName refuses a name that no label of a pod can have.
+func TestGatewayName(t *testing.T) {
+	for length, want := range map[int][]string{63: nil, 64: {"Invalid metadata.name"}} {
+		f := factOf(t, gatewayKind+"\nmetadata: {name: "+strings.Repeat("a", length)+", namespace: shop}\nspec: {gatewayClassName: k, listeners: [{name: a, port: 80, protocol: HTTP}]}")
+		if got := brief(f.Problems); !slices.Equal(got, want) {
+			t.Errorf("a name of %d letters has the Problems %q, want %q", length, got, want)
+		}
+	}
 }
 
 // TestGatewayClass reads the classes of this controller only.

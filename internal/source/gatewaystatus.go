@@ -80,7 +80,7 @@ func setGateway(obj client.Object, found *fact.Problems, now metav1.Time) (fresh
 		programmed = string(gateway.GatewayConditionProgrammed)
 	)
 	refused := slices.IndexFunc(others, func(p mesh.Problem) bool {
-		return p.Reason == fact.ReasonUnsupportedAddress || p.Reason == fact.ReasonInvalidParameters
+		return p.Reason == fact.ReasonUnsupportedAddress || p.Reason == fact.ReasonInvalidParameters || p.Field == "metadata.name"
 	})
 	usable := broken < len(g.Spec.Listeners)
 	switch {

@@ -59,6 +59,8 @@ func TestGatewayStatus(t *testing.T) {
 			[][]string{{"Accepted False UnsupportedProtocol", good[1], "Programmed False Invalid", good[3]}, {"Accepted False UnsupportedValue", good[1], "Programmed False Invalid", good[3]}}},
 		{"kinds of routes", []mesh.Problem{problem(fact.ReasonInvalidRouteKinds, "spec.listeners[0].allowedRoutes.kinds[0]")}, running(one, one),
 			[]string{"Accepted True Accepted", "Programmed True Programmed"}, [][]string{{good[0], good[1], good[2], "ResolvedRefs False InvalidRouteKinds"}, good}},
+		{"a name that is too long", []mesh.Problem{problem(source.ReasonInvalid, "metadata.name")}, running(one, one),
+			[]string{"Accepted False Invalid", "Programmed True Programmed"}, [][]string{good, good}},
 		{"an address that is asked for", []mesh.Problem{problem(fact.ReasonUnsupportedAddress, "spec.addresses")}, running(one, one),
 			[]string{"Accepted False UnsupportedAddress", "Programmed True Programmed"}, [][]string{good, good}},
 	} {

@@ -4,6 +4,7 @@ import { isInHead } from './framing.js'
 import { isInHeaders } from './frames.js'
 import { matchesHost } from './match.js'
 import { listenerFor } from './termination.js'
+import { consistsOf } from './request.js'
 
 // How many seconds the head of a request may take, and nothing may be sent in either direction.
 var HEAD = 30
@@ -31,6 +32,22 @@ export function isMisdirected(destination, connection, host) {
   var listener = found && listenerFor(destination, found.host)
   return listener !== undefined && found !== undefined && listener !== connection.listener
 }
+
+// isPlainHost reports whether the host of a request is a name or an address: Go's mesh.PlainHost. A
+// wildcard would include others.
+export function isPlainHost(host) {
+  if (!host) return true
+  var bracket = host.charAt(0) === '[' ? host.indexOf(']') : -1
+  var colon = host.indexOf(':', bracket + 1)
+  var name = colon < 0 ? host : host.substring(0, colon)
+  if (colon >= 0 && !consistsOf(host.substring(colon + 1), digits)) return false
+  if (bracket < 0) return consistsOf(name, letters)
+  return bracket > 1 && name.length === bracket + 1 && consistsOf(name.substring(1, bracket), hexadecimal)
+}
+
+var digits = '0123456789'
+var hexadecimal = digits + 'abcdefABCDEF:.'
+var letters = digits + 'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-'
 
 // routesFor returns the routes of a destination for requests with a host: of a gateway, those of the
 // first of its hosts that matches. A port and a final dot make no difference.

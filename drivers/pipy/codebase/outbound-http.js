@@ -17,7 +17,7 @@ import { startSpan } from './tracing.js'
 import { requestEnded } from './outbound-log.js'
 import { grpcStatus } from './telemetry.js'
 import { endConnection } from './leave.js'
-import { admit, isMisdirected, routesFor } from './edge.js'
+import { admit, isMisdirected, isPlainHost, routesFor } from './edge.js'
 
 var $connection
 var $exchange
@@ -129,6 +129,7 @@ function route(connection, exchange, head, described) {
   exchange.path = head.path
   if (connection.edge && !admit(connection, head)) return refuse(exchange, 400, 'bad request', 'invalid_request')
   if (!clean(head, false) || head.method === 'CONNECT') return refuse(exchange, 400, 'bad request', 'invalid_request')
+  if (connection.edge && !isPlainHost(head.headers.host)) return refuse(exchange, 400, 'bad request', 'invalid_request')
   var asked = requestOf(head)
   // Look up the destination for each request: it may have changed since the connection was
   // made.

@@ -199,7 +199,8 @@ function isValue(value) {
   return value instanceof Array && value.every(isValue)
 }
 
-function consistsOf(text, characters) {
+// consistsOf reports whether all characters of the text are among the others.
+export function consistsOf(text, characters) {
   for (var i = 0; i < text.length; i++) {
     if (characters.indexOf(text.charAt(i)) < 0) return false
   }
