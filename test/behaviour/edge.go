@@ -111,6 +111,7 @@ var edge = []Row{
 		w.eventually(t, func() error { return w.enter(t, address, ingressTLS(), http.StatusOK) })
 	}},
 	{"Gateway", "A gateway takes requests from outside the mesh by port and host, routes them as its HTTPRoutes say, and calls the mesh with its own identity. Hosts and paths without a route get 404, and nothing that a client claims about itself arrives.", ofClient(mesh.FeatureGateways, mesh.FeatureRewrites, mesh.FeatureRedirects), testDoor},
+	{"A request within another, at a gateway", "A body, or the data after an upgrade, that a client outside the mesh sends cannot smuggle a request past the routes of a gateway, whatever parsers may read in it.", ofClient(mesh.FeatureGateways), testHatch},
 	{"Gateway for connections", "A gateway passes connections on by port, and those with TLS by server name. It closes those that no route is for.", ofClient(mesh.FeatureGateways, mesh.FeatureServerNames), testLock},
 	{"Excluded from the mesh", "Connections to ports and address ranges that a pod or the MeshConfig excludes, and to excluded ports of a pod, bypass the sidecar; all others do not.", ofEvery, testExclusions},
 	{"The caller's address", "With traffic.enableForwardedFor an application gets the caller's address in x-forwarded-for, as the last one. Without it the header stays as the caller wrote it. Classes with the PROXY protocol announce the address by it, where an annotation asks for that.", ofServer(mesh.FeatureForwardedFor), func(t *testing.T, w *testMesh) {
