@@ -150,6 +150,47 @@ func testDoor(t *testing.T, w *testMesh) {
 	w.repeat(t, "a host that the route has lost", notFound, func() (reply, error) { return ask("80", "shop.example.com", "/cart") })
 }
 
+// hatchRoutes lets requests of a gateway for a part of the paths pass, of which the server allows all.
+const hatchRoutes = `
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: hatch, namespace: users}
+spec:
+  parentRefs: [{name: hatch}]
+  hostnames: [cart-v1.shop]
+  rules: [{matches: [{path: {value: /cart}}], backendRefs: [{name: cart-v1, namespace: shop, port: 80}]}]
+---
+apiVersion: gateway.networking.k8s.io/v1beta1
+kind: ReferenceGrant
+metadata: {name: hatch, namespace: shop}
+spec: {from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: users}], to: [{group: "", kind: Service}]}
+---
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: {name: hatch, namespace: shop}
+spec: {matches: [{name: all, pathRegex: ".*", methods: ["*"]}]}
+`
+
+// testHatch sends requests from outside the mesh that contain one for which the gateway has no route.
+func testHatch(t *testing.T, w *testMesh) {
+	w.apply(t, "hatch.yaml", fmt.Sprintf(gatewayTemplate, w.Client, "hatch", "\n  - {name: http, port: 80, protocol: HTTP}")+hatchRoutes+
+		trafficTarget("shop/hatch", "cart-v1", "{kind: HTTPRouteGroup, name: hatch, matches: [all]}", "users/hatch"))
+	outsider, at := w.pod(t, "plain/outsider"), w.address(t, "users/hatch", "80")
+	answers := func(what string) {
+		w.repeat(t, what, isFrom("cart-v1"), func() (reply, error) {
+			return w.send(outsider, request{url: "http://" + at + "/cart", host: "cart-v1.shop"})
+		})
+	}
+	answers("a request")
+	before := w.apps["shop/cart-v1"].count("/hidden")
+	sendOdd(t, append(w.sample(oddRequests()), knownAttacks()...), func(ctx context.Context) (net.Conn, error) { return outsider.Dial(ctx, "tcp", at) })
+	answers("a request after odd ones")
+	if n := w.apps["shop/cart-v1"].count("/hidden") - before; n != 0 {
+		t.Errorf("the application got %d requests that the gateway has no route for", n)
+	}
+}
+
 // refusesAt fails the test if somebody listens at an address.
 func (w *testMesh) refusesAt(t *testing.T, from *lab.Pod, address string) {
 	t.Helper()

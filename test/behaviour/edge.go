@@ -111,6 +111,7 @@ var edge = []Row{
 		w.eventually(t, func() error { return w.enter(t, address, ingressTLS(), http.StatusOK) })
 	}},
 	{"Gateway", "A gateway takes requests from outside the mesh by port and host, routes them as its HTTPRoutes say, and calls the mesh with its own identity. Hosts and paths without a route get 404, and nothing that a client claims about itself arrives.", ofClient(mesh.FeatureGateways, mesh.FeatureRewrites, mesh.FeatureRedirects), testDoor},
+	{"A request within another, at a gateway", "A body, or the data after an upgrade, that a client outside the mesh sends cannot smuggle a request past the routes of a gateway, whatever parsers may read in it.", ofClient(mesh.FeatureGateways), testHatch},
 	{"Gateway for connections", "A gateway passes connections on by port, and those with TLS by server name. It closes those that no route is for.", ofClient(mesh.FeatureGateways, mesh.FeatureServerNames), testLock},
 	{"Gateway with TLS", "TLS of clients outside the mesh ends at a gateway, which presents the certificate of the listener for the server name, and a new one without a failed request. A request for another listener's host gets 421. Without a certificate nothing is taken, and certificates of other namespaces need a ReferenceGrant.", ofClient(mesh.FeatureTermination, mesh.FeatureServerNames, mesh.FeatureRedirects), testGate},
 	{"Excluded from the mesh", "Connections to ports and address ranges that a pod or the MeshConfig excludes, and to excluded ports of a pod, bypass the sidecar; all others do not.", ofEvery, testExclusions},
