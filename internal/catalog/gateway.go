@@ -149,7 +149,7 @@ func hostsAt(l *fact.GatewayListener, route *fact.Route) []string {
 // hosts.
 func covers(pattern, host string) bool {
 	suffix, isWildcard := strings.CutPrefix(pattern, "*")
-	return pattern == "" || pattern == host || isWildcard && len(host) > len(pattern) && strings.HasSuffix(host, suffix)
+	return pattern == "" || pattern == host || isWildcard && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
 }
 
 // makeGateway returns the Outbound of a gateway's proxies: a Destination for each port.
