@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/internal/fact"
@@ -44,4 +45,53 @@ func TestShortHost(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestHostsInCommon holds which of two routes counts that have the same host in common with a listener: the
+// one whose own host is more specific, even if it is younger and its match is less specific.
+func TestHostsInCommon(t *testing.T) {
+	const host = "a.example.com"
+	routes := func(kind fact.RouteKind, port uint16) []fact.Fact {
+		var all []fact.Fact
+		for i, r := range []struct {
+			name, own string
+			prefixes  []string
+		}{{"shop/old", "*.example.com", []string{"/long/prefix", "/old"}}, {"shop/new", host, []string{"/long"}}} {
+			var rules []fact.RouteRule
+			for _, prefix := range r.prefixes {
+				rule := to(prefix, r.name)
+				rule.Backends[0].Port = port
+				rules = append(rules, rule)
+			}
+			f := attach(kind, r.name, "shop/door", rules...)
+			route := *f.Content.(*fact.Route)
+			route.Sealed, route.Hosts, route.Created = mesh.Sealed{}, []string{r.own}, int64(i)
+			f.Content = mesh.Seal(&route)
+			all = append(all, f)
+		}
+		return all
+	}
+	t.Run("requests", func(t *testing.T) {
+		s := Build(slices.Concat(door(80, func(l *fact.GatewayListener) { l.Host = host }), routes(fact.HTTPRoute, 80),
+			server("shop/old", "10.96.0.11", "10.1.0.11", port(80, 8080, mesh.HTTP)), server("shop/new", "10.96.0.12", "10.1.0.12", port(80, 8080, mesh.HTTP))))
+		d, _ := viewOf(t, s, "shop/door-1").Outbound.Destinations.Get("gateway/shop/door:80")
+		var got []string
+		for _, route := range d.Routes {
+			got = append(got, route.Host+route.Match.Path.Prefix+" "+route.Backends[0].Backend)
+		}
+		if want := []string{host + "/long shop/new:80", host + "/long/prefix shop/old:80", host + "/old shop/old:80"}; !slices.Equal(got, want) {
+			t.Errorf("the routes are %q, want %q", got, want)
+		}
+	})
+	t.Run("connections", func(t *testing.T) {
+		tls := func(l *fact.GatewayListener) {
+			l.Host, l.Protocol, l.ByServerName, l.Kinds = host, mesh.TCP, true, []fact.RouteKind{fact.TLSRoute}
+		}
+		s := Build(slices.Concat(door(443, tls), routes(fact.TLSRoute, 443),
+			server("shop/old", "10.96.0.11", "10.1.0.11", port(443, 8443, mesh.TCP)), server("shop/new", "10.96.0.12", "10.1.0.12", port(443, 8443, mesh.TCP))))
+		d, _ := viewOf(t, s, "shop/door-1").Outbound.Destinations.Get("gateway/shop/door:443")
+		if len(d.Servers) != 1 || d.Servers[0].Host != host || d.Servers[0].Backends[0].Backend != "shop/new:443" {
+			t.Errorf("the servers are %+v, want %s of shop/new only", d.Servers, host)
+		}
+	})
 }

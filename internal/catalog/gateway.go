@@ -145,6 +145,17 @@ func hostsAt(l *fact.GatewayListener, route *fact.Route) []string {
 	return slices.Compact(hosts)
 }
 
+// askedFor returns the most specific host of a route that includes the host at a listener.
+func askedFor(route *fact.Route, host string) string {
+	best := mesh.AnyHost
+	for _, own := range route.Hosts {
+		if covers(own, host) && mesh.CompareHosts(own, best) < 0 {
+			best = own
+		}
+	}
+	return best
+}
+
 // covers reports whether a host or wildcard includes all that another one includes. Empty is for all
 // hosts.
 func covers(pattern, host string) bool {
@@ -214,6 +225,9 @@ func (j *join) gatewayPort(r *graph.Reader, g *fact.Gateway, first *fact.Gateway
 func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destination, made *destinations) {
 	type candidate struct {
 		mesh.Route
+		// asked is the route's own host: of two routes that have a host in common with the listener,
+		// that with the more specific one comes first.
+		asked string
 		fact.Precedence
 	}
 	var candidates []candidate
@@ -233,7 +247,7 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 					out.Match, out.Session = match.HTTPMatch, sessionFor(route.Route, rule, match.Path)
 					for _, host := range hosts {
 						out.Host = host
-						candidates = append(candidates, candidate{out, match.Precedence})
+						candidates = append(candidates, candidate{out, askedFor(route.Route, host), match.Precedence})
 					}
 				}
 			}
@@ -243,7 +257,7 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 	d.Hosts = slices.Compact(d.Hosts)
 	// The routes are in order of age, and their rules and matches in the user's order.
 	slices.SortStableFunc(candidates, func(a, b candidate) int {
-		return cmp.Or(mesh.CompareHosts(a.Host, b.Host), slices.Compare(b.Precedence[:], a.Precedence[:]))
+		return cmp.Or(mesh.CompareHosts(a.Host, b.Host), mesh.CompareHosts(a.asked, b.asked), slices.Compare(b.Precedence[:], a.Precedence[:]))
 	})
 	for _, c := range candidates {
 		d.Routes = append(d.Routes, c.Route)
@@ -253,6 +267,11 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 // gatewayServers sets the Servers of a port whose connections begin with TLS. Without any, they are
 // closed.
 func (j *join) gatewayServers(r *graph.Reader, g *fact.Gateway, d *mesh.Destination, made *destinations) {
+	type candidate struct {
+		mesh.ServerRoute
+		asked string
+	}
+	var candidates []candidate
 	for i := range g.Listeners {
 		l := &g.Listeners[i]
 		if l.Unusable || l.Port != d.Port {
@@ -261,14 +280,21 @@ func (j *join) gatewayServers(r *graph.Reader, g *fact.Gateway, d *mesh.Destinat
 		for _, route := range j.attachedTo(r, g, l) {
 			shares := j.gatewayShares(r, route.Route, made)
 			for _, host := range route.hosts {
-				taken := slices.ContainsFunc(d.Servers, func(s mesh.ServerRoute) bool { return s.Host == host })
-				if host != mesh.AnyHost && !taken && j.listenerFor(g, l.Port, host) == l {
-					d.Servers = append(d.Servers, mesh.ServerRoute{Origin: originOfRoute(route.Route, "spec.hostnames"), Host: host, Backends: shares})
+				if host != mesh.AnyHost && j.listenerFor(g, l.Port, host) == l {
+					server := mesh.ServerRoute{Origin: originOfRoute(route.Route, "spec.hostnames"), Host: host, Backends: shares}
+					candidates = append(candidates, candidate{server, askedFor(route.Route, host)})
 				}
 			}
 		}
 	}
-	slices.SortStableFunc(d.Servers, func(a, b mesh.ServerRoute) int { return mesh.CompareHosts(a.Host, b.Host) })
+	slices.SortStableFunc(candidates, func(a, b candidate) int {
+		return cmp.Or(mesh.CompareHosts(a.Host, b.Host), mesh.CompareHosts(a.asked, b.asked))
+	})
+	for _, c := range candidates {
+		if last := len(d.Servers) - 1; last < 0 || d.Servers[last].Host != c.Host {
+			d.Servers = append(d.Servers, c.ServerRoute)
+		}
+	}
 	if len(d.Servers) == 0 {
 		d.Backends = failed
 	}
