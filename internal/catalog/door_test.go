@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -44,6 +45,45 @@ func TestShortHost(t *testing.T) {
 				t.Errorf("the route has the Problem %+v", p)
 			}
 		}
+	}
+}
+
+// TestGatewayToHeadless holds that a gateway calls all endpoints of a headless service as one Backend, also
+// those that sidecars call outside the mesh, and that it gets a Backend if there are none.
+func TestGatewayToHeadless(t *testing.T) {
+	web := []fact.PortSpec{port(80, 8080, mesh.HTTP)}
+	inside := list(pod("shop/db-1", "db", "10.1.0.2"), pod("shop/db-2", "db", "10.1.0.3"))
+	for _, tt := range []struct {
+		name  string
+		edit  func(*mesh.Settings)
+		slice fact.Fact
+		want  string
+	}{
+		{"pods with sidecars", permissive, slice("shop/db", web, ready("db-1", "10.1.0.2"), ready("db-2", "10.1.0.3")), "[10.1.0.2:8080 db.shop.sa.td 10.1.0.3:8080 db.shop.sa.td]"},
+		{"one outside the mesh, with egress", func(s *mesh.Settings) { s.PermissivePolicy, s.Egress = true, true }, slice("shop/db", web, ready("db-2", "10.1.0.3"), ready("", "192.0.2.1")),
+			"[10.1.0.3:8080 db.shop.sa.td 192.0.2.1:8080 ]"},
+		{"one outside the mesh, without egress", permissive, slice("shop/db", web, ready("db-2", "10.1.0.3"), ready("", "192.0.2.1")), "[10.1.0.3:8080 db.shop.sa.td]"},
+		{"no endpoints", permissive, slice("shop/db", web), "[]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := Build(slices.Concat(door(80), inside, list(settings(tt.edit), service("shop/db", "", web...), tt.slice, attach(fact.HTTPRoute, "shop/r", "shop/door", to("/", "shop/db")))))
+			view := viewOf(t, s, "shop/door-1")
+			d, _ := view.Outbound.Destinations.Get("gateway/shop/door:80")
+			if got := d.Routes[0].Backends[0].Backend; got != "shop/db:80" {
+				t.Fatalf("the gateway's route leads to %q", got)
+			}
+			b, ok := view.Outbound.Backends.Get("shop/db:80")
+			if !ok {
+				t.Fatal("the gateway has no Backend for it")
+			}
+			got := []string{}
+			for _, e := range b.Endpoints {
+				got = append(got, fmt.Sprintf("%s:%d %s", e.Addresses[0], e.Port, e.ServerName))
+			}
+			if fmt.Sprint(got) != tt.want {
+				t.Errorf("the endpoints are %s, want %s", got, tt.want)
+			}
+		})
 	}
 }
 

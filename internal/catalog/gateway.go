@@ -186,12 +186,20 @@ func (j *join) makeGateway(r *graph.Reader, key clients) *mesh.Outbound {
 	return mesh.NewOutbound(key.scope(), mesh.TableOf(ports), mesh.TableOf(backends))
 }
 
-// offeredTo returns the Backends of a service port that an account gets.
+// offeredTo returns the Backends of a service port that a gateway with the account gets.
 func (j *join) offeredTo(r *graph.Reader, account fact.ServiceAccount, port mesh.ServicePort) []*mesh.Backend {
+	var of *backends
 	if j.mustSettings(r).PermissivePolicy {
-		return j.backends.Get(r, port).list
+		of = j.backends.Get(r, port)
+	} else {
+		of = j.filtered.Get(r, filter{port: port, source: account})
 	}
-	return j.filtered.Get(r, filter{port: port, source: account}).list
+	svc := j.service(r, port.Name)
+	if svc == nil || !svc.Headless {
+		return of.list
+	}
+	spec, _ := portOf(svc, port.Port)
+	return []*mesh.Backend{of.together(j.backendOf(r, port, spec))}
 }
 
 // gatewayPort returns the Destination of a port, of which the listener is the first one, and adds the
