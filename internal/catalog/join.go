@@ -126,6 +126,7 @@ type join struct {
 	fetches    bool
 	declared   map[string][]mesh.Feature
 
+	spoken       *graph.Memo[mesh.Name, *fact.Service]
 	peers        *graph.Memo[mesh.Name, peer]
 	policies     *graph.Memo[mesh.Name, *policy]
 	backends     *graph.Memo[mesh.ServicePort, *backends]
@@ -233,6 +234,7 @@ func newJoin(options Options) *join {
 	j.index()
 	j.indexClasses()
 
+	j.spoken = graph.NewMemo(g, j.makeSpoken)
 	j.peers = graph.NewMemo(g, j.peer)
 	j.policies = graph.NewMemo(g, j.policy)
 	j.backends = graph.NewMemo(g, j.makeBackends)

@@ -57,6 +57,8 @@ type routeInput struct {
 	*graph.Input[mesh.Name, *fact.Route]
 	// of is by parent that is a service, and ofGateway by one that is a gateway.
 	of, ofGateway *graph.Index[mesh.Name, aged]
+	// toBackend is by service to which a rule refers.
+	toBackend *graph.Index[mesh.Name, mesh.Name]
 }
 
 func newRouteInput(in *graph.Input[mesh.Name, *fact.Route]) *routeInput {
@@ -66,7 +68,10 @@ func newRouteInput(in *graph.Input[mesh.Name, *fact.Route]) *routeInput {
 	byGateway := func(key mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, aged] {
 		return each(route.Gateways, func(p fact.GatewayParent) (mesh.Name, aged) { return p.Gateway, aged{route.Created, key} })
 	}
-	return &routeInput{in, graph.NewIndex(in, compareAged, byParent), graph.NewIndex(in, compareAged, byGateway)}
+	byBackend := func(key mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, mesh.Name] {
+		return each(backendsOf(route), func(service mesh.Name) (mesh.Name, mesh.Name) { return service, key })
+	}
+	return &routeInput{in, graph.NewIndex(in, compareAged, byParent), graph.NewIndex(in, compareAged, byGateway), graph.NewIndex(in, mesh.Name.Compare, byBackend)}
 }
 
 // routesFor returns the routes with the service as parent, in the order of precedence of
