@@ -211,6 +211,7 @@ func newJoin(options Options) *join {
 	j.gateways = input[*fact.Gateway](j, kindGateway)
 	j.inspectors[kindGateway] = j.inspectGateway
 	j.gatewayClasses = input[*fact.GatewayClass](j, kindGatewayClass)
+	j.inspectors[kindGatewayClass] = j.inspectGatewayClass
 	j.egresses = input(j, kindEgress, j.inspectEgress)
 	j.ingresses = input(j, kindIngressBackend, j.inspectIngress)
 	j.retries = input(j, kindRetry, j.inspectRetry)
