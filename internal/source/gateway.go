@@ -43,7 +43,10 @@ func gatewayOf(obj *gateway.Gateway, n *notes) mesh.Digester {
 		g.Listeners = append(g.Listeners, n.listener(i, &obj.Spec.Listeners[i]))
 	}
 	n.checkConflicts(g.Listeners)
-	if len(obj.Spec.Addresses) > 0 {
+	// An IPAddress without a value asks for any.
+	if slices.ContainsFunc(obj.Spec.Addresses, func(a gateway.GatewaySpecAddress) bool {
+		return a.Value != "" || deref(a.Type, gateway.IPAddressType) != gateway.IPAddressType
+	}) {
 		n.add(fact.ReasonUnsupportedAddress, "spec.addresses", "an address cannot be asked for; remove it, and use an annotation of spec.infrastructure that the load balancer understands")
 	}
 	if of := obj.Spec.Infrastructure; of != nil && of.ParametersRef != nil {
