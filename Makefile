@@ -136,7 +136,7 @@ cluster-down: ## stop that cluster and remove everything that belongs to it
 e2e: ## run the end-to-end tests on new clusters, or on the one of KUBECONFIG
 	@test/e2e/run.sh
 
-conformance: ## run the conformance suite of Gateway API with the sidecars of CLASS (default envoy; envoy-to-pipy for a pair, mixed for all pairs) on a new cluster
+conformance: ## run the conformance suite of Gateway API with the sidecars of CLASS (default envoy; envoy-to-pipy for a pair, mixed for all pairs) on a new cluster, or with PROFILE=gateway with gateways of CLASS
 	@test/gateway/run.sh
 
 conformance-all: ## run the conformance suite of Gateway API with all pairs of the three classes of sidecars

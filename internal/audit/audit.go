@@ -6,6 +6,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -38,7 +39,7 @@ const maxEvent = 1024
 // Warn writes a Warning Event about an object. The Event's name is derived from the
 // object's UID, the reason and the key, so that an existing Event is not written again,
 // even after a restart. Events in terminating namespaces, which don't accept them, are
-// dropped.
+// dropped. Those about objects without a namespace are written in the namespace default.
 func Warn(ctx context.Context, c client.Client, about corev1.ObjectReference, reason, key, message string) error {
 	if len(message) > maxEvent {
 		end := maxEvent - len("…")
@@ -51,7 +52,8 @@ func Warn(ctx context.Context, c client.Client, about corev1.ObjectReference, re
 	now := metav1.Now()
 	err := c.Create(ctx, &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: about.Namespace,
+			// Those about objects without a namespace have to be there.
+			Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault),
 			Name:      "outrigger." + strings.ToLower(reason) + "." + hex.EncodeToString(sum[:8]),
 		},
 		InvolvedObject:      about,

@@ -49,3 +49,19 @@ func TestWarnWritesAnEventOnce(t *testing.T) {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
 }
+
+// TestWarnWithoutNamespace holds that an Event about a cluster-scoped object is where the API server takes it.
+func TestWarnWithoutNamespace(t *testing.T) {
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
+	class := corev1.ObjectReference{Kind: "GatewayClass", Name: "outrigger-envoy", UID: "1"}
+	if err := audit.Warn(t.Context(), c, class, audit.ReasonNotInjected, "", "it is wrong"); err != nil {
+		t.Fatal(err)
+	}
+	var list corev1.EventList
+	if err := c.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 1 || list.Items[0].Namespace != "default" || list.Items[0].InvolvedObject != class {
+		t.Errorf("the Events are %+v, want one about the class in the namespace default", list.Items)
+	}
+}

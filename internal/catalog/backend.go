@@ -17,6 +17,9 @@ type backends struct {
 	list []*mesh.Backend
 	// accounts are the service accounts of the endpoints, sorted.
 	accounts []fact.ServiceAccount
+	// direct are the endpoints of a headless service that sidecars call as destinations outside the
+	// mesh.
+	direct []mesh.Endpoint
 	// outside has the endpoints that are left out because they are outside the mesh, for a
 	// Problem.
 	outside []string
@@ -36,7 +39,7 @@ func (b *backends) done() *backends {
 	for _, account := range b.accounts {
 		rest = append(append(append(append(rest, '\n'), account.Namespace...), '/'), account.Name...)
 	}
-	b.digest = mesh.JoinDigests(append(digests, mesh.DigestBytes(rest))...)
+	b.digest = mesh.JoinDigests(append(digests, mesh.DigestBytes(rest), mesh.DigestOf(b.direct))...)
 	return b
 }
 
@@ -126,11 +129,7 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 	}
 	settings := j.mustSettings(r)
 	made := &backends{}
-	policy := j.policies.Get(r, port.Name)
-	base := mesh.Backend{
-		Service: port, Protocol: spec.Protocol, Origins: append([]mesh.Origin{originOf(kindService, port.Name, "")}, policy.Origins...),
-		Policy: policy.Upstream, HealthChecks: settings.HealthChecks,
-	}
+	base := j.backendOf(r, port, spec)
 	if svc.ExternalName != "" {
 		if _, ok := j.aliasTarget(r, svc); ok {
 			// Clients and splits use that service's Backends instead.
@@ -170,6 +169,7 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 			e.ServerName = p.serverName
 		case svc.Headless && settings.Egress:
 			// Clients call its own address, which is outside the mesh.
+			made.direct = append(made.direct, e.Endpoint)
 			continue
 		case !settings.Egress, !p.known:
 			made.outside = append(made.outside, cmp.Or(e.Workload, e.Addresses[0].String()))
@@ -192,9 +192,28 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 	return made.done()
 }
 
+// backendOf returns the Backend of a service port without its name and endpoints.
+func (j *join) backendOf(r *graph.Reader, port mesh.ServicePort, spec fact.PortSpec) mesh.Backend {
+	policy := j.policies.Get(r, port.Name)
+	return mesh.Backend{
+		Service: port, Protocol: spec.Protocol, Origins: append([]mesh.Origin{originOf(kindService, port.Name, "")}, policy.Origins...),
+		Policy: policy.Upstream, HealthChecks: j.mustSettings(r).HealthChecks,
+	}
+}
+
 func named(b mesh.Backend, name string) *mesh.Backend {
 	b.Name = name
 	return mesh.Seal(&b)
+}
+
+// together returns one Backend with all endpoints of a headless service.
+func (b *backends) together(base mesh.Backend) *mesh.Backend {
+	base.Endpoints = slices.Clone(b.direct)
+	for _, one := range b.list {
+		base.Endpoints = append(base.Endpoints, one.Endpoints...)
+	}
+	slices.SortFunc(base.Endpoints, compareEndpoints)
+	return named(base, base.Service.String())
 }
 
 // workloadOf returns the name of the endpoint's workload, zero if it has none.
@@ -330,7 +349,7 @@ func (j *join) makeFiltered(r *graph.Reader, f filter) *backends {
 	if !anyAllowed || !anyDenied {
 		return all
 	}
-	some := &backends{accounts: all.accounts, outside: all.outside}
+	some := &backends{accounts: all.accounts, direct: all.direct, outside: all.outside}
 	for _, b := range all.list {
 		kept := slices.DeleteFunc(slices.Clone(b.Endpoints), func(e mesh.Endpoint) bool { return denied[place{e.ServerName, e.Port}] })
 		if len(kept) == len(b.Endpoints) {

@@ -80,15 +80,20 @@ var withoutFeature = map[mesh.Feature]string{
 
 // supports reports whether the proxies of a class have a feature.
 func (j *join) supports(class string, feature mesh.Feature) bool {
-	if j.featuresOf == nil {
-		return true
-	}
+	return slices.Contains(j.featuresHad(class), feature)
+}
+
+// featuresHad returns the features that the proxies of a class have.
+func (j *join) featuresHad(class string) []mesh.Feature {
 	has, ok := j.declared[class]
 	if !ok {
-		has = j.featuresOf(class)
+		has = mesh.Features()
+		if j.featuresOf != nil {
+			has = j.featuresOf(class)
+		}
 		j.declared[class] = has
 	}
-	return slices.Contains(has, feature)
+	return has
 }
 
 // lacksAny reports whether the proxies of a class lack any feature.

@@ -118,6 +118,17 @@ func hostsAt(l *fact.GatewayListener, route *fact.Route) []string {
 	return slices.Compact(hosts)
 }
 
+// askedFor returns the most specific host of a route that includes the host at a listener.
+func askedFor(route *fact.Route, host string) string {
+	best := mesh.AnyHost
+	for _, own := range route.Hosts {
+		if covers(own, host) && mesh.CompareHosts(own, best) < 0 {
+			best = own
+		}
+	}
+	return best
+}
+
 // covers reports whether a host or wildcard includes all that another one includes. Empty is for all
 // hosts.
 func covers(pattern, host string) bool {
@@ -150,12 +161,20 @@ func (j *join) makeGateway(r *graph.Reader, key clients) *mesh.Outbound {
 	return mesh.NewOutbound(key.scope(), mesh.TableOf(ports), mesh.TableOf(backends))
 }
 
-// offeredTo returns the Backends of a service port that an account gets.
+// offeredTo returns the Backends of a service port that a gateway with the account gets.
 func (j *join) offeredTo(r *graph.Reader, account fact.ServiceAccount, port mesh.ServicePort) []*mesh.Backend {
+	var of *backends
 	if j.mustSettings(r).PermissivePolicy {
-		return j.backends.Get(r, port).list
+		of = j.backends.Get(r, port)
+	} else {
+		of = j.filtered.Get(r, filter{port: port, source: account})
 	}
-	return j.filtered.Get(r, filter{port: port, source: account}).list
+	svc := j.service(r, port.Name)
+	if svc == nil || !svc.Headless {
+		return of.list
+	}
+	spec, _ := portOf(svc, port.Port)
+	return []*mesh.Backend{of.together(j.backendOf(r, port, spec))}
 }
 
 // gatewayPort returns the Destination of a port, of which the listener is the first one, and adds the
@@ -191,6 +210,9 @@ func (j *join) gatewayPort(r *graph.Reader, g *fact.Gateway, listener int, made 
 func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destination, made *destinations) {
 	type candidate struct {
 		mesh.Route
+		// asked is the route's own host: of two routes that have a host in common with the listener,
+		// that with the more specific one comes first.
+		asked string
 		fact.Precedence
 	}
 	var candidates []candidate
@@ -220,7 +242,7 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 					out.Match, out.Session = match.HTTPMatch, sessionFor(route.Route, rule, match.Path)
 					for _, host := range hosts {
 						out.Host = host
-						candidates = append(candidates, candidate{out, match.Precedence})
+						candidates = append(candidates, candidate{out, askedFor(route.Route, host), match.Precedence})
 					}
 				}
 			}
@@ -230,7 +252,7 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 	d.Hosts = slices.Compact(d.Hosts)
 	// The routes are in order of age, and their rules and matches in the user's order.
 	slices.SortStableFunc(candidates, func(a, b candidate) int {
-		return cmp.Or(mesh.CompareHosts(a.Host, b.Host), slices.Compare(b.Precedence[:], a.Precedence[:]))
+		return cmp.Or(mesh.CompareHosts(a.Host, b.Host), mesh.CompareHosts(a.asked, b.asked), slices.Compare(b.Precedence[:], a.Precedence[:]))
 	})
 	for _, c := range candidates {
 		d.Routes = append(d.Routes, c.Route)
@@ -240,7 +262,12 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 // gatewayServers sets the Servers of a port whose connections begin with TLS. Without any, they are
 // closed.
 func (j *join) gatewayServers(r *graph.Reader, g *fact.Gateway, d *mesh.Destination, made *destinations) {
-	listeners, taken := listenersOf(g, d.Port), map[string]bool{"": true, mesh.AnyHost: true}
+	type candidate struct {
+		mesh.ServerRoute
+		asked string
+	}
+	var candidates []candidate
+	listeners := listenersOf(g, d.Port)
 	for i := range g.Listeners {
 		l := &g.Listeners[i]
 		if l.Unusable || l.Port != d.Port || !j.present(r, g, l, d) {
@@ -249,11 +276,21 @@ func (j *join) gatewayServers(r *graph.Reader, g *fact.Gateway, d *mesh.Destinat
 		for _, route := range j.attachedTo(r, g, i) {
 			shares := j.gatewayShares(r, route.Route, made)
 			for _, host := range route.hosts {
-				if !taken[host] && listeners.of(host) == l {
-					taken[host] = true
-					d.Servers = append(d.Servers, mesh.ServerRoute{Origin: originOfRoute(route.Route, "spec.hostnames"), Host: host, Backends: shares})
+				if host != mesh.AnyHost && listeners.of(host) == l {
+					server := mesh.ServerRoute{Origin: originOfRoute(route.Route, "spec.hostnames"), Host: host, Backends: shares}
+					candidates = append(candidates, candidate{server, askedFor(route.Route, host)})
 				}
 			}
+		}
+	}
+	slices.SortStableFunc(candidates, func(a, b candidate) int {
+		return cmp.Or(mesh.CompareHosts(a.Host, b.Host), mesh.CompareHosts(a.asked, b.asked))
+	})
+	taken := map[string]bool{"": true, mesh.AnyHost: true}
+	for _, c := range candidates {
+		if !taken[c.Host] {
+			taken[c.Host] = true
+			d.Servers = append(d.Servers, c.ServerRoute)
 		}
 	}
 	// What belongs to a listener and to none of its routes is closed, even if a wildcard of another

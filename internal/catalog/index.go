@@ -270,12 +270,15 @@ func (j *join) member(r *graph.Reader, namespace string) bool {
 	return ok && ns.Member
 }
 
-// service returns a service of the mesh, or nil.
+// service returns a service of the mesh, with the protocols that its ports speak, or nil.
 func (j *join) service(r *graph.Reader, name mesh.Name) *fact.Service {
 	if !j.member(r, name.Namespace) {
 		return nil
 	}
-	s, _ := j.services.Get(r, name)
+	s, ok := j.services.Get(r, name)
+	if ok && slices.ContainsFunc(s.Ports, func(p fact.PortSpec) bool { return p.Assumed }) {
+		return j.spoken.Get(r, name)
+	}
 	return s
 }
 

@@ -127,6 +127,7 @@ type join struct {
 	fetches    bool
 	declared   map[string][]mesh.Feature
 
+	spoken       *graph.Memo[mesh.Name, *fact.Service]
 	peers        *graph.Memo[mesh.Name, peer]
 	policies     *graph.Memo[mesh.Name, *policy]
 	backends     *graph.Memo[mesh.ServicePort, *backends]
@@ -215,6 +216,7 @@ func newJoin(options Options) *join {
 	j.serverCertificates = input[*fact.ServerCertificate](j, "Secret")
 	j.inspectors[kindGateway] = j.inspectGateway
 	j.gatewayClasses = input[*fact.GatewayClass](j, kindGatewayClass)
+	j.inspectors[kindGatewayClass] = j.inspectGatewayClass
 	j.egresses = input(j, kindEgress, j.inspectEgress)
 	j.ingresses = input(j, kindIngressBackend, j.inspectIngress)
 	j.retries = input(j, kindRetry, j.inspectRetry)
@@ -238,6 +240,7 @@ func newJoin(options Options) *join {
 	j.index()
 	j.indexClasses()
 
+	j.spoken = graph.NewMemo(g, j.makeSpoken)
 	j.peers = graph.NewMemo(g, j.peer)
 	j.policies = graph.NewMemo(g, j.policy)
 	j.backends = graph.NewMemo(g, j.makeBackends)

@@ -53,14 +53,15 @@ func problemsOf(object mesh.ObjectRef, list []mesh.Problem) *fact.Problems {
 type fault struct {
 	object mesh.ObjectRef
 	list   []mesh.Problem
-	// parents and gateway are the Parents and the Gateway of its fact.Problems.
-	parents []int
-	gateway *fact.GatewayState
+	// parents, gateway and features are those of its fact.Problems.
+	parents  []int
+	gateway  *fact.GatewayState
+	features []mesh.Feature
 }
 
 func (f *fault) problems() *fact.Problems {
 	all := *problemsOf(f.object, f.list)
-	all.Sealed, all.Parents, all.Gateway = mesh.Sealed{}, f.parents, f.gateway
+	all.Sealed, all.Parents, all.Gateway, all.Features = mesh.Sealed{}, f.parents, f.gateway, f.features
 	return mesh.Seal(&all)
 }
 
@@ -105,7 +106,7 @@ func (j *join) inspect(r *graph.Reader, key objectKey, out *graph.Output) {
 		inspector(r, key.Name, found)
 	}
 	j.inspectLacking(r, object, found)
-	if len(found.list)+len(found.parents) > 0 || found.gateway != nil {
+	if len(found.list)+len(found.parents)+len(found.features) > 0 || found.gateway != nil {
 		graph.Put(out, j.problems, object.String(), found.problems())
 	}
 }

@@ -237,7 +237,7 @@ func (g generator) service() fact.Fact {
 		if g.often() {
 			s.Ports = append(s.Ports, fact.PortSpec{
 				Name: pick(g, "web", "db"), Port: port, Target: g.port(), TargetName: pick(g, "", "", "web"),
-				Protocol: pick(g, mesh.HTTP, mesh.HTTP, mesh.GRPC, mesh.TCP, mesh.TCPServerFirst),
+				Protocol: pick(g, mesh.HTTP, mesh.HTTP, mesh.GRPC, mesh.TCP, mesh.TCPServerFirst), Assumed: g.IntN(3) == 0,
 			})
 		}
 	}

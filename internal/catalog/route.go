@@ -57,6 +57,8 @@ type routeInput struct {
 	*graph.Input[mesh.Name, *fact.Route]
 	// of is by parent that is a service, and ofGateway by one that is a gateway.
 	of, ofGateway *graph.Index[mesh.Name, aged]
+	// toBackend is by service to which a rule refers.
+	toBackend *graph.Index[mesh.Name, mesh.Name]
 }
 
 func newRouteInput(in *graph.Input[mesh.Name, *fact.Route]) *routeInput {
@@ -66,7 +68,10 @@ func newRouteInput(in *graph.Input[mesh.Name, *fact.Route]) *routeInput {
 	byGateway := func(key mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, aged] {
 		return each(route.Gateways, func(p fact.GatewayParent) (mesh.Name, aged) { return p.Gateway, aged{route.Created, key} })
 	}
-	return &routeInput{in, graph.NewIndex(in, compareAged, byParent), graph.NewIndex(in, compareAged, byGateway)}
+	byBackend := func(key mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, mesh.Name] {
+		return each(backendsOf(route), func(service mesh.Name) (mesh.Name, mesh.Name) { return service, key })
+	}
+	return &routeInput{in, graph.NewIndex(in, compareAged, byParent), graph.NewIndex(in, compareAged, byGateway), graph.NewIndex(in, mesh.Name.Compare, byBackend)}
 }
 
 // routesFor returns the routes with the service as parent, in the order of precedence of
@@ -238,7 +243,8 @@ func (j *join) routeConnections(r *graph.Reader, svc *fact.Service, spec fact.Po
 // refusal says why a backend of a route can't be used.
 type refusal struct{ reason, message string }
 
-// routeBackend returns the service port of a route's backend, or why it can't be used.
+// routeBackend returns the service port of a route's backend, or why it can't be used. The parent is a
+// service, or zero for a gateway, which calls the endpoints of headless services too.
 func (j *join) routeBackend(r *graph.Reader, route *fact.Route, parent mesh.Name, b fact.RouteBackend) (mesh.ServicePort, *refusal) {
 	refuse := func(reason, format string, args ...any) (mesh.ServicePort, *refusal) {
 		return mesh.ServicePort{}, &refusal{reason, fmt.Sprintf(format, args...)}
@@ -256,7 +262,7 @@ func (j *join) routeBackend(r *graph.Reader, route *fact.Route, parent mesh.Name
 		return refuse(fact.ReasonBackendNotFound, "there is no Service %s in the mesh; create it, or correct the name", b.Service)
 	case !ok:
 		return refuse(fact.ReasonBackendNotFound, "Service %s has no port %d; correct it", b.Service, b.Port)
-	case svc.Headless || svc.ExternalName != "":
+	case svc.ExternalName != "", svc.Headless && parent != mesh.Name{}:
 		return refuse(fact.ReasonUnsupportedBackend, "Service %s has no cluster IP; give it one", b.Service)
 	case spec.Protocol.IsHTTP() != route.Kind.IsHTTP():
 		return refuse(fact.ReasonUnsupportedProtocol, "port %d of Service %s has the protocol %s; set its appProtocol to %s", b.Port, b.Service, spec.Protocol, protocolsFor(route.Kind))

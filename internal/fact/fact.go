@@ -137,6 +137,8 @@ type PortSpec struct {
 	Target     uint16        `json:"target,omitempty"`
 	TargetName string        `json:"targetName,omitempty"`
 	Protocol   mesh.Protocol `json:"protocol"`
+	// Assumed says that the user has not told the protocol.
+	Assumed bool `json:"assumed,omitempty"`
 }
 
 // EndpointSlice is a part of a service's endpoints. An endpoint may be in several slices.

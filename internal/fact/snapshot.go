@@ -31,4 +31,6 @@ type Problems struct {
 	Parents []int `json:"parents,omitempty"`
 	// Gateway is set for Gateways of the mesh.
 	Gateway *GatewayState `json:"gateway,omitempty"`
+	// Features are those of the proxies of a GatewayClass of the mesh.
+	Features []mesh.Feature `json:"features,omitempty"`
 }

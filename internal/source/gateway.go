@@ -55,7 +55,10 @@ func gatewayOf(obj *gateway.Gateway, n *notes) mesh.Digester {
 	if len(obj.Name) > maxGatewayName {
 		n.add(ReasonInvalid, "metadata.name", "the name is longer than %d letters, so no pod can have it in its label %s; make a Gateway with a shorter name", maxGatewayName, fact.GatewayLabel)
 	}
-	if len(obj.Spec.Addresses) > 0 {
+	// An IPAddress without a value asks for any.
+	if slices.ContainsFunc(obj.Spec.Addresses, func(a gateway.GatewaySpecAddress) bool {
+		return a.Value != "" || deref(a.Type, gateway.IPAddressType) != gateway.IPAddressType
+	}) {
 		n.add(fact.ReasonUnsupportedAddress, "spec.addresses", "an address cannot be asked for; remove it, and use an annotation of spec.infrastructure that the load balancer understands")
 	}
 	if of := obj.Spec.Infrastructure; of != nil && of.ParametersRef != nil {

@@ -55,6 +55,10 @@ func TestGateway(t *testing.T) {
 			[]string{"HostnameConflict spec.listeners[2]", "ProtocolConflict spec.listeners[3]", "HostnameConflict spec.listeners[4]"}},
 		{"what is not supported", `{gatewayClassName: k, listeners: [{name: a, port: 80, protocol: HTTP}], addresses: [{value: 192.0.2.1}], infrastructure: {parametersRef: {group: "", kind: ConfigMap, name: a}}}`,
 			begin + `{"index":0,"name":"a","port":80,"protocol":"http",` + http + same + `}]}`, []string{"UnsupportedAddress spec.addresses", "InvalidParameters spec.infrastructure.parametersRef"}},
+		{"any address", `{gatewayClassName: k, listeners: [{name: a, port: 80, protocol: HTTP}], addresses: [{type: IPAddress}]}`,
+			begin + `{"index":0,"name":"a","port":80,"protocol":"http",` + http + same + `}]}`, nil},
+		{"any address of a kind that there may not be", `{gatewayClassName: k, listeners: [{name: a, port: 80, protocol: HTTP}], addresses: [{type: Hostname}]}`,
+			begin + `{"index":0,"name":"a","port":80,"protocol":"http",` + http + same + `}]}`, []string{"UnsupportedAddress spec.addresses"}},
 		{"a host that is none", with(`{name: a, port: 80, protocol: HTTP, hostname: "a b"}`),
 			begin + `{"index":0,"name":"a","port":80,"host":"a b","protocol":"http",` + http + same + `,"unusable":true}]}`, []string{"Invalid spec.listeners[0].hostname"}},
 	})

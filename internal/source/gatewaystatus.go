@@ -30,6 +30,7 @@ func setGatewayClass(obj client.Object, found *fact.Problems, now metav1.Time) (
 	} else {
 		c.set(accepted, true, accepted, "the mesh serves the gateways of this class")
 	}
+	class.Status.SupportedFeatures = supportedFeatures(found.Features)
 	return unsaid(former.Conditions, found.List), !equality.Semantic.DeepEqual(former, &class.Status)
 }
 

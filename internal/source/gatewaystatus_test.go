@@ -90,3 +90,55 @@ func TestGatewayStatus(t *testing.T) {
 		})
 	}
 }
+
+// TestGatewayClassStatus says in the status of a class what its gateways support, by what their proxies have.
+func TestGatewayClassStatus(t *testing.T) {
+	kind, _ := newMapper().KindOf(mesh.ObjectRef{APIVersion: "gateway.networking.k8s.io/v1", Kind: "GatewayClass"})
+	without := func(lacks ...mesh.Feature) []mesh.Feature {
+		return slices.DeleteFunc(mesh.Features(), func(f mesh.Feature) bool { return slices.Contains(lacks, f) })
+	}
+	for _, tt := range []struct {
+		name  string
+		found fact.Problems
+		// has and lacks are some of the features that the status has and lacks.
+		has, lacks []gateway.FeatureName
+		accepted   string
+	}{
+		{"all features", fact.Problems{Features: mesh.Features()}, []gateway.FeatureName{"Gateway", "HTTPRoute", "HTTPRouteCORS", "GRPCRoute"}, []gateway.FeatureName{"UDPRoute", "Mesh"}, "Accepted True Accepted"},
+		{"no CORS", fact.Problems{Features: without(mesh.FeatureCORS)}, []gateway.FeatureName{"Gateway", "HTTPRoute", "GRPCRoute"}, []gateway.FeatureName{"HTTPRouteCORS"}, "Accepted True Accepted"},
+		{"no HTTP/2", fact.Problems{Features: without(mesh.FeatureHTTP2)}, []gateway.FeatureName{"Gateway", "HTTPRoute"}, []gateway.FeatureName{"GRPCRoute", "HTTPRouteBackendProtocolH2C"}, "Accepted True Accepted"},
+		{"a proxy that is no gateway", fact.Problems{Features: without(mesh.FeatureGateways)}, nil, []gateway.FeatureName{"Gateway", "HTTPRoute"}, "Accepted True Accepted"},
+		{"parameters", fact.Problems{List: []mesh.Problem{{Reason: fact.ReasonInvalidParameters, Message: "it is wrong"}}}, nil, []gateway.FeatureName{"Gateway"}, "Accepted False InvalidParameters"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			class := &gateway.GatewayClass{
+				Spec:   gateway.GatewayClassSpec{ControllerName: source.ControllerName},
+				Status: gateway.GatewayClassStatus{SupportedFeatures: []gateway.SupportedFeature{{Name: "Former"}}},
+			}
+			kind.SetGatewayStatus(class, &tt.found, metav1.NewTime(time.Unix(1700000000, 0)))
+			var names []gateway.FeatureName
+			for _, feature := range class.Status.SupportedFeatures {
+				names = append(names, feature.Name)
+			}
+			for _, name := range tt.has {
+				if !slices.Contains(names, name) {
+					t.Errorf("the status lacks %s: %s", name, names)
+				}
+			}
+			for _, name := range append(tt.lacks, "Former") {
+				if slices.Contains(names, name) {
+					t.Errorf("the status has %s", name)
+				}
+			}
+			if !slices.IsSorted(names) {
+				t.Errorf("the names are not sorted: %s", names)
+			}
+			if diff := cmp.Diff([]string{tt.accepted}, conditionsOf(class.Status.Conditions)); diff != "" {
+				t.Errorf("the conditions (-want +got):\n%s", diff)
+			}
+			if _, changed := kind.SetGatewayStatus(class, &tt.found, metav1.Now()); changed {
+				t.Error("a second time the status changes")
+			}
+		})
+	}
+}

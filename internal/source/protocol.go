@@ -10,22 +10,23 @@ import (
 
 // protocol returns the protocol of a service port: that of appProtocol, otherwise that of
 // the prefix of the name, otherwise HTTP, as in Open Service Mesh. An unknown appProtocol
-// is treated as TCP, which works for any protocol, while HTTP would break it.
-func (n *notes) protocol(path string, port *corev1.ServicePort) mesh.Protocol {
+// is treated as TCP, which works for any protocol, while HTTP would break it. The second result says that the
+// user has told nothing.
+func (n *notes) protocol(path string, port *corev1.ServicePort) (protocol mesh.Protocol, isAssumed bool) {
 	if port.AppProtocol != nil && *port.AppProtocol != "" {
 		if p, known := appProtocol(strings.ToLower(*port.AppProtocol)); known {
-			return p
+			return p, false
 		}
 		n.add(ReasonUnknownProtocol, path+".appProtocol",
 			"%q is not a protocol that the mesh knows, so the port is treated as TCP, without HTTP routes and rules; use http, http2, grpc, https, tcp or tcp-server-first",
 			*port.AppProtocol)
-		return mesh.TCP
+		return mesh.TCP, false
 	}
 	// Longer prefixes go before those that they start with.
 	for _, prefix := range []string{"tcp-server-first", "tcp", "grpc-web", "grpc", "https", "http2", "http"} {
 		if name := strings.ToLower(port.Name); name == prefix || strings.HasPrefix(name, prefix+"-") {
 			p, _ := appProtocol(prefix)
-			return p
+			return p, false
 		}
 	}
 	if likely := likelyProtocol(port.Name); likely != "" {
@@ -33,7 +34,7 @@ func (n *notes) protocol(path string, port *corev1.ServicePort) mesh.Protocol {
 	} else if number, usual := usualProtocol(port); usual != nil {
 		n.add(mesh.ReasonAdvice, path, "port %d is treated as HTTP, since neither its appProtocol nor the beginning of its name says otherwise, but %s uses port %d; if it is not HTTP, set appProtocol: %s", port.Port, usual.user, number, usual.protocol)
 	}
-	return mesh.HTTP
+	return mesh.HTTP, true
 }
 
 // usual is what often listens on a port.

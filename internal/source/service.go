@@ -71,7 +71,8 @@ func (n *notes) servicePorts(declared []corev1.ServicePort) []fact.PortSpec {
 			n.add(ReasonDuplicate, path, "another port also has the number %d or the name %q, so this one is ignored; use unique ports", number, d.Name)
 			continue
 		}
-		port := fact.PortSpec{Name: d.Name, Port: number, Protocol: n.protocol(path, d)}
+		port := fact.PortSpec{Name: d.Name, Port: number}
+		port.Protocol, port.Assumed = n.protocol(path, d)
 		switch {
 		case d.TargetPort.Type == intstr.String && d.TargetPort.StrVal != "":
 			port.TargetName = d.TargetPort.StrVal

@@ -27,6 +27,8 @@ Commands:
   down                      stop it and remove everything that belongs to it
   kubeconfig                print the path of its kubeconfig
   kubectl ARGUMENTS         run its kubectl
+  run COMMAND ARGUMENTS     run a command of this machine in the network of the node, from which
+                            the addresses of Services and pods are reachable
   load FILE|FOLDER...       load images: archives, or folders in the OCI image layout
   image NAME PATH=FILE...   build an image of programs of this machine, with the libraries that
                             they need, and load it
@@ -88,6 +90,11 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	case "kubectl":
 		return c.kubectl(ctx, rest...)
+	case "run":
+		if len(rest) == 0 {
+			return errors.New("run: give a command")
+		}
+		return c.runInNetwork(ctx, rest)
 	case "load":
 		return c.load(ctx, rest)
 	case "image":

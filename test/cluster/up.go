@@ -256,6 +256,17 @@ func (c *cluster) kubectl(ctx context.Context, args ...string) error {
 	return cmd.Run()
 }
 
+// runInNetwork runs a command of this machine in the network namespace of the node.
+func (c *cluster) runInNetwork(ctx context.Context, command []string) error {
+	pid, running := c.pid()
+	if !running {
+		return errors.New("the cluster is not running; start it with 'up'")
+	}
+	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"-t", strconv.Itoa(pid), "-n", "--"}, command...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return cmd.Run()
+}
+
 // restart terminates a program, which the cluster's first process then starts again.
 func (c *cluster) restart(program string) error { return c.signal(program, "-TERM") }
 

@@ -1,5 +1,5 @@
-// Package gateway runs the conformance suite of Gateway API for service meshes on the
-// cluster of KUBECONFIG. run.sh passes the suite's flags.
+// Package gateway runs the conformance suite of Gateway API, for service meshes or for gateways, on
+// the cluster of KUBECONFIG. run.sh passes the suite's flags.
 package gateway
 
 import (
@@ -9,32 +9,92 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/gateway-api/conformance"
 	meshtests "sigs.k8s.io/gateway-api/conformance/tests/mesh"
+	"sigs.k8s.io/gateway-api/conformance/utils/kubernetes"
+	"sigs.k8s.io/gateway-api/conformance/utils/suite"
 	"sigs.k8s.io/gateway-api/pkg/features"
 	"sigs.k8s.io/yaml"
 )
 
-// TestConformance runs the suite, with all features unless some are named by the flag
-// -supported-features. With SERVERS, the servers' proxies are of that class, and the clients'
-// of the class in the annotations of the suite's namespaces.
+// TestConformance runs the suite, unless the flag -supported-features names the features: for
+// meshes with all, and for gateways with those that their class claims in its status. With SERVERS, the
+// servers' proxies are of that class, and the clients' of the class in the annotations of the
+// suite's namespaces.
 func TestConformance(t *testing.T) {
 	options := conformance.DefaultOptions(t)
-	if len(options.SupportedFeatures) == 0 {
+	switch {
+	case slices.ContainsFunc(options.ConformanceProfiles, isOfGateways):
+		if len(options.SupportedFeatures) == 0 {
+			options.SupportedFeatures = claimed(t, options.Client, options.GatewayClassName)
+		}
+		base := withoutWaiting(t, manifests(t, "base/manifests.yaml"))
+		options.ManifestFS = append(options.ManifestFS, fstest.MapFS{"base.yaml": {Data: []byte(base)}})
+		options.BaseManifests = "base.yaml"
+	case len(options.SupportedFeatures) == 0:
 		options.SupportedFeatures = allFeatures()
 	}
 	if class := os.Getenv("SERVERS"); class != "" {
-		const name = "mesh/manifests.yaml"
-		manifests, err := fs.ReadFile(conformance.Manifests, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		options.ManifestFS = append(options.ManifestFS, fstest.MapFS{"servers.yaml": {Data: []byte(withServers(t, string(manifests), class))}})
+		servers := withServers(t, manifests(t, "mesh/manifests.yaml"), class)
+		options.ManifestFS = append(options.ManifestFS, fstest.MapFS{"servers.yaml": {Data: []byte(servers)}})
 		options.MeshManifests = "servers.yaml"
 	}
 	conformance.RunConformanceWithOptions(t, options)
+}
+
+func isOfGateways(profile suite.ConformanceProfileName) bool {
+	return strings.HasPrefix(string(profile), "GATEWAY-")
+}
+
+// manifests returns a file of the suite's manifests.
+func manifests(t *testing.T, name string) string {
+	t.Helper()
+	text, err := fs.ReadFile(conformance.Manifests, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// claimed returns the features in the status of a GatewayClass, which its controller may not have
+// written yet.
+func claimed(t *testing.T, c client.Client, class string) []features.FeatureName {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Second) {
+		var of gateway.GatewayClass
+		err := c.Get(t.Context(), client.ObjectKey{Name: class}, &of)
+		if err == nil && len(of.Status.SupportedFeatures) > 0 {
+			var names []features.FeatureName
+			for _, feature := range of.Status.SupportedFeatures {
+				names = append(names, features.FeatureName(feature.Name))
+			}
+			return names
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("GatewayClass %s claims no features in its status: %v", class, err)
+		}
+	}
+}
+
+// withoutWaiting returns the suite's manifests with the annotation by which the suite does not wait, before
+// its first test, for gateways that terminate TLS. Where that does not work, only their own tests fail.
+func withoutWaiting(t *testing.T, manifests string) string {
+	t.Helper()
+	var changed []string
+	for text := range strings.SplitSeq(manifests, "\n---\n") {
+		var g gateway.Gateway
+		if err := yaml.Unmarshal([]byte(text), &g); err == nil && g.Kind == "Gateway" &&
+			slices.ContainsFunc(g.Spec.Listeners, func(l gateway.Listener) bool { return l.Protocol == gateway.HTTPSProtocolType }) {
+			text = strings.Replace(text, "metadata:\n", "metadata:\n  annotations: {"+kubernetes.GatewayExcludedFromReadinessChecks+": \"true\"}\n", 1)
+		}
+		changed = append(changed, text)
+	}
+	return strings.Join(changed, "\n---\n")
 }
 
 // allFeatures returns the features of all tests for service meshes, so that none is skipped,
