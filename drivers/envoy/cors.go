@@ -43,11 +43,7 @@ func writeCORS(e *encoder, d *mesh.Destination, r *mesh.Route) {
 	shared.Match = withHeaders(r.Match, allowed)
 	e.accepted(r, shared.Match, func(own *encoder) {
 		writeRoute(own, d, &shared)
-		headers := originHeaders(r.CORS)
-		if r.CORS.Expose != "" {
-			headers = append(headers, setHeader("access-control-expose-headers", literal(r.CORS.Expose)))
-		}
-		own.part(&routev3.Route{ResponseHeadersToAdd: headers})
+		own.part(&routev3.Route{ResponseHeadersToAdd: originHeaders(r.CORS)})
 	})
 }
 
@@ -75,6 +71,9 @@ func originHeaders(c *mesh.CORS) []*corev3.HeaderValueOption {
 	}
 	if c.Credentials {
 		headers = append(headers, setHeader("access-control-allow-credentials", "true"))
+	}
+	if c.Expose != "" {
+		headers = append(headers, setHeader("access-control-expose-headers", literal(c.Expose)))
 	}
 	return headers
 }

@@ -83,6 +83,9 @@ func corsLines(c *mesh.CORS, rule, unless syntax.Text) []syntax.Text {
 	if c.Credentials {
 		origin = append(origin, syntax.Literal("access-control-allow-credentials true"))
 	}
+	if c.Expose != "" {
+		origin = append(origin, syntax.Fill("access-control-expose-headers {}", asked(c.Expose, syntax.Literal("*"))))
+	}
 	answer := append(clone(origin), syntax.Fill("access-control-max-age {}", syntax.Number(c.MaxAge)))
 	if c.Methods != "" {
 		answer = append(answer, syntax.Fill("access-control-allow-methods {}", asked(c.Methods, syntax.Literal("%[req.fhdr(access-control-request-method)]"))))
@@ -104,9 +107,6 @@ func corsLines(c *mesh.CORS, rule, unless syntax.Text) []syntax.Text {
 	}
 	answers(answer, allowed)
 	answers(nil)
-	if c.Expose != "" {
-		origin = append(origin, syntax.Fill("access-control-expose-headers {}", asked(c.Expose, syntax.Literal("*"))))
-	}
 	for i, h := range origin {
 		action := syntax.Literal("set-header")
 		if i == 1 {

@@ -11,6 +11,8 @@ import (
 
 // gatewayFeatures are the features that Gateway API defines for gateways and that the mesh has, each
 // with what a proxy must be able to do for it. What is not listed is not built, whatever the proxy.
+// HTTPRouteRetryConnectionError is not: for an application that does not listen, its sidecar takes the
+// connection and answers 503, which is no connection error to the gateway.
 // The conformance suite runs the tests of what a GatewayClass claims by this list (make conformance
 // PROFILE=gateway).
 var gatewayFeatures = map[gateway.FeatureName][]mesh.Feature{
@@ -47,7 +49,6 @@ var gatewayFeatures = map[gateway.FeatureName][]mesh.Feature{
 	"HTTPRouteRequestTimeout":                    {mesh.FeatureTimeouts},
 	"HTTPRouteResponseHeaderModification":        {mesh.FeatureHeaderChanges},
 	"HTTPRouteRetryCodes":                        {mesh.FeatureRetries, mesh.FeatureRetryCodes, mesh.FeatureRetryBackoff},
-	"HTTPRouteRetryConnectionError":              {mesh.FeatureRetries},
 	"HTTPRouteSchemeRedirect":                    {mesh.FeatureRedirects},
 	"ReferenceGrant":                             nil,
 	"TCPRoute":                                   nil,

@@ -48,7 +48,7 @@ func testCORS(t *testing.T, w *testMesh) {
 		}
 		expect("the answer to a preflight request", r, map[string]string{
 			"Access-Control-Allow-Origin": origin, "Access-Control-Allow-Methods": "GET, PUT", "Access-Control-Allow-Headers": "x-a,x-b",
-			"Access-Control-Allow-Credentials": "true", "Access-Control-Max-Age": "60",
+			"Access-Control-Allow-Credentials": "true", "Access-Control-Max-Age": "60", "Access-Control-Expose-Headers": "X-Shown",
 		})
 		if r, err = answer(http.MethodGet, origin, nil); err != nil || isFrom("cart-v1")(r) != nil {
 			t.Fatalf("the status of a request is %d, %v", r.Status, err)

@@ -76,11 +76,11 @@ export function preflightHeaders(cors, origin, asked) {
 // shareWith lets a page of the origin read an answer.
 export function shareWith(headers, cors, origin) {
   allow(headers, cors, origin)
-  if (cors.expose) headers['access-control-expose-headers'] = cors.expose
 }
 
 function allow(headers, cors, origin) {
   headers['access-control-allow-origin'] = origin
   if (cors.credentials) headers['access-control-allow-credentials'] = 'true'
+  if (cors.expose) headers['access-control-expose-headers'] = cors.expose
   add(headers, 'vary', 'Origin')
 }
