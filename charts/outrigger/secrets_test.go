@@ -63,7 +63,7 @@ func TestNoRoleMayCreateSecrets(t *testing.T) {
 				}
 				roles++
 				for _, rule := range rules {
-					if strings.HasSuffix(d.name, "-certificates") && slices.Equal(rule.Resources, []string{"secrets"}) && slices.Equal(rule.Verbs, []string{"list", "watch"}) {
+					if strings.Contains(d.name, "-certificates-") && slices.Equal(rule.Resources, []string{"secrets"}) && slices.Equal(rule.Verbs, []string{"list", "watch"}) {
 						continue // TestCertificateNamespaces
 					}
 					if d.name == viewerRole && slices.Equal(rule.ResourceNames, []string{"outrigger-viewer"}) && slices.Equal(rule.Resources, []string{"serviceaccounts/token"}) {
@@ -92,11 +92,11 @@ func TestCertificateNamespaces(t *testing.T) {
 		for _, d := range documents(t, values(t)[name]) {
 			switch role := d.object.(type) {
 			case *rbacv1.Role:
-				if strings.HasSuffix(role.Name, "-certificates") {
+				if strings.Contains(role.Name, "-certificates-") {
 					got = append(got, "Role "+role.Namespace)
 				}
 			case *rbacv1.ClusterRole:
-				if strings.HasSuffix(role.Name, "-certificates") {
+				if strings.Contains(role.Name, "-certificates-") {
 					got = append(got, "ClusterRole")
 				}
 			}

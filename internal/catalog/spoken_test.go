@@ -22,7 +22,7 @@ func TestAssumedProtocol(t *testing.T) {
 	route := func(kind fact.RouteKind, name, gateway string) fact.Fact {
 		return attach(kind, name, gateway, fact.RouteRule{Backends: []fact.RouteBackend{{Service: parseName("shop/db"), Port: 443, Weight: 1}}})
 	}
-	granted := factOf("ReferenceGrant", "shop/g", &fact.ReferenceGrant{Name: parseName("shop/g"), From: []fact.RouteSource{{Kind: fact.TLSRoute, Namespace: "bank"}}, All: true}, nil)
+	granted := factOf("ReferenceGrant", "shop/g", &fact.ReferenceGrant{Name: parseName("shop/g"), From: []fact.Referrer{{Kind: "TLSRoute", Namespace: "bank"}}, Services: []string{fact.AllNames}}, nil)
 	for _, tt := range []struct {
 		name    string
 		facts   []fact.Fact

@@ -53,6 +53,7 @@ var gatewayFeatures = map[gateway.FeatureName][]mesh.Feature{
 	"ReferenceGrant":                             nil,
 	"TCPRoute":                                   nil,
 	"TLSRoute":                                   {mesh.FeatureServerNames},
+	"TLSRouteModeTerminate":                      {mesh.FeatureServerNames, mesh.FeatureTermination},
 }
 
 // supportedFeatures returns what gateways support whose proxies have the features, sorted as the status of
