@@ -84,7 +84,7 @@ export function onChange(f) {
 
 // load reads the documents of the codebase. It returns whether there are any.
 export function load() {
-  var found = pipy.list(DIR).filter(name => name.endsWith('.json')).map(
+  var found = pipy.list(DIR).filter(name => name.endsWith('.json') || name.endsWith('.pem')).map(
     name => ({ name: DIR + name, text: pipy.load(DIR + name).toString() })
   )
   if (found.length === 0) return false

@@ -29,8 +29,8 @@ export function admit(connection, head) {
 export function isMisdirected(destination, connection, host) {
   if (!connection.listener || !destination.listeners || destination.listeners.length < 2) return false
   var found = entryFor(destination, host)
-  var listener = found && listenerFor(destination, found.host)
-  return listener !== undefined && found !== undefined && listener !== connection.listener
+  var listener = found ? listenerFor(destination, found.host) : undefined
+  return listener !== undefined && listener !== connection.listener
 }
 
 // isPlainHost reports whether the host of a request is a name or an address: Go's mesh.PlainHost. A

@@ -121,7 +121,7 @@ function clientsOf(to) {
 
 var handle = pipeline($=>$
   .pipe(() => $connection.kind, {
-    secure: $=>$.pipe(() => terminate($connection, inside), () => [$connection]),
+    secure: $=>$.pipe(() => greet),
     http: $=>$.pipe(() => takeRequests(), () => [$connection]),
     tls: $=>$.pipe(() => inspect),
     tcp: $=>$.pipe(tunnel, () => [$connection.tunnel]),
@@ -176,7 +176,7 @@ function afterHeader(data) {
 function accept(to, peer, port, leaves) {
   var connection = {
     to, peer, remote: hostPort(peer, port), header: null, begun: Date.now(),
-    kind: 'closed', tunnel: null, requests: new Set, ...newRequests(), edge: false, end: null, timer: null, serverName: '', first: -1, decide: null, destination: null, secured: false, failed: false, listener: '',
+    kind: 'closed', tunnel: null, requests: new Set, ...newRequests(), edge: false, end: null, timer: null, serverName: '', first: -1, decide: null, destination: null, named: false, secured: false, failed: false, listener: '',
   }
   if (!to || !settings()) return connection
   var destination = destinationAt(to.address, to.port)
@@ -235,6 +235,14 @@ var inspect = pipeline($=>$
   .pipe(tunnel, () => [$connection.tunnel])
 )
 
+// greet is inspect for connections whose TLS ends here.
+var greet = pipeline($=>$
+  .handleData(data => look($connection, data))
+  .handleTLSClientHello(hello => named($connection, (hello.serverNames || [])[0]))
+  .wait(() => decided($connection))
+  .pipe(() => terminate($connection, inside), () => [$connection])
+)
+
 function decided(connection) {
   return new Promise(
     function (settle) {
@@ -251,9 +259,10 @@ function look(connection, data) {
 }
 
 function named(connection, name) {
-  if (connection.tunnel) return
+  if (connection.named) return
+  connection.named = true
   connection.serverName = hostName(name)
-  connection.tunnel = tunnelTo(connection)
+  if (connection.kind === 'tls') connection.tunnel = tunnelTo(connection)
   if (connection.decide) connection.decide()
 }
 

@@ -4,6 +4,7 @@
 // be used is an error of the version that brought it.
 
 import { certificateText } from './config.js'
+import { hostName } from './egress.js'
 import { matchesHost } from './match.js'
 
 // How many seconds the handshake may take.
@@ -32,7 +33,7 @@ export function listenerFor(destination, host) {
   return all.find(l => l === '*' || l === host || host !== '*' && matchesHost(l, host))
 }
 
-// terminate returns the pipeline that ends the TLS of a connection and passes what is inside on to the
+// terminate returns the pipeline that ends the TLS of a connection, whose server name is known, and passes what is inside on to the
 // pipeline inner.
 export function terminate(connection, inner) {
   var kind = connection.destination.protocol === 'http' ? 'http' : 'tcp'
@@ -41,8 +42,9 @@ export function terminate(connection, inner) {
     minVersion: 'TLS1.2',
     maxVersion: 'TLS1.3',
     ciphers: 'ECDHE+AESGCM:ECDHE+CHACHA20',
-    // Pipy calls this before it knows the server name, and again afterwards.
-    certificate: name => present($connection, name),
+    // Pipy calls this at once, and again with the server name, when another certificate of the same kind
+    // would lose its key.
+    certificate: name => name ? undefined : present($connection),
     onState: session => handshake($connection, session),
   }
   if (kind === 'http') options.alpn = ALPN
@@ -61,11 +63,10 @@ var refused = pipeline($=>$
   .replaceData(() => undefined)
 )
 
-// present returns the certificate for a server name, or undefined, which ends the handshake.
-function present(connection, name) {
-  var entry = certificateFor(connection.destination, plain(name))
-  // Before the name is known, any certificate will do: it is asked for again.
-  if (!entry && !name) entry = connection.destination.certificates[0]
+// present returns the certificate for the server name of a connection, or undefined, without which the
+// handshake fails.
+function present(connection) {
+  var entry = certificateFor(connection.destination, connection.serverName)
   return entry ? certificate(entry.name) : undefined
 }
 
@@ -82,9 +83,9 @@ function certificate(name) {
 function handshake(connection, session) {
   switch (session.state) {
     case 'connected':
-      connection.serverName = plain(session.hostname)
       var entry = certificateFor(connection.destination, connection.serverName)
-      if (entry) {
+      // Pipy's two parsers must have read the same server name from the ClientHello.
+      if (entry && hostName(session.hostname) === connection.serverName) {
         connection.listener = entry.listener
         connection.secured = true
       } else {
@@ -95,11 +96,6 @@ function handshake(connection, session) {
       if (!connection.secured) connection.failed = true
       break
   }
-}
-
-function plain(name) {
-  name = (name || '').toLowerCase()
-  return name.endsWith('.') ? name.substring(0, name.length - 1) : name
 }
 
 // handshakeTime returns the end if the handshake is not done in time.
