@@ -4,6 +4,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 const gatewayKind = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway"
@@ -81,4 +85,26 @@ func TestGatewayClass(t *testing.T) {
 		{"another controller's", `{controllerName: example.com/a}`, `nothing`, nil},
 		{"without the class of a proxy", `{controllerName: outrigger.openservicemesh.io/controller}`, `nothing`, []string{"InvalidParameters metadata.name"}},
 	})
+}
+
+// TestAssumedCertificates holds that a reader without the right to read Secrets takes those of Gateways as usable.
+func TestAssumedCertificates(t *testing.T) {
+	a, b := mesh.Name{Namespace: "shop", Name: "a"}, mesh.Name{Namespace: "bank", Name: "b"}
+	gateway := func(name string, refs ...mesh.Name) fact.Fact {
+		g := &fact.Gateway{Listeners: []fact.GatewayListener{{}}}
+		for _, ref := range refs {
+			g.Listeners[0].Certificates = append(g.Listeners[0].Certificates, fact.CertificateRef{Secret: ref})
+		}
+		return fact.Fact{Object: mesh.ObjectRef{Kind: "Gateway", Name: name}, Content: mesh.Seal(g)}
+	}
+	var got []mesh.ObjectRef
+	for _, f := range source.AssumedCertificates([]fact.Fact{gateway("one", a, b), gateway("two", a), {Object: mesh.ObjectRef{Kind: "Gateway", Name: "gone"}}}) {
+		got = append(got, f.Object)
+		if c := f.Content.(*fact.ServerCertificate); c.Flaw != nil || c.Chain.IsZero() {
+			t.Errorf("%s is assumed to be %+v", f.Object, c)
+		}
+	}
+	if want := []mesh.ObjectRef{source.SecretRef(a), source.SecretRef(b)}; !slices.Equal(got, want) {
+		t.Errorf("assumed are %v, want %v", got, want)
+	}
 }

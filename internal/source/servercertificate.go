@@ -41,6 +41,29 @@ func ServerCertificate(secret *corev1.Secret) (fact.Fact, driver.KeyPair, bool) 
 	return fact.Fact{Object: SecretRef(mesh.Name{Namespace: secret.Namespace, Name: secret.Name}), Content: mesh.Seal(content)}, pair, true
 }
 
+// AssumedCertificates returns facts of the Secrets to which Gateways among the facts refer, as if each had a
+// usable certificate: for readers of a cluster who have no right to read Secrets, and need none.
+func AssumedCertificates(facts []fact.Fact) []fact.Fact {
+	var assumed []fact.Fact
+	seen := map[mesh.Name]bool{}
+	for _, f := range facts {
+		g, ok := f.Content.(*fact.Gateway)
+		if !ok {
+			continue
+		}
+		for i := range g.Listeners {
+			for _, ref := range g.Listeners[i].Certificates {
+				if !seen[ref.Secret] {
+					seen[ref.Secret] = true
+					content := &fact.ServerCertificate{Chain: mesh.DigestOf(ref.Secret)}
+					assumed = append(assumed, fact.Fact{Object: SecretRef(ref.Secret), Content: mesh.Seal(content)})
+				}
+			}
+		}
+	}
+	return assumed
+}
+
 // SecretRef returns the reference to a Secret.
 func SecretRef(name mesh.Name) mesh.ObjectRef {
 	return mesh.ObjectRef{APIVersion: "v1", Kind: kindSecret, Namespace: name.Namespace, Name: name.Name}
