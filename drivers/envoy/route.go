@@ -106,8 +106,17 @@ func routes(d *mesh.Destination) *Resource {
 			e.accepted(r, r.Match, func(own *encoder) { writeRoute(own, d, r) })
 		}
 	}
+	put := func(r *mesh.Route) {
+		for _, kept := range keptRoutes(r) {
+			write(&kept)
+		}
+		write(r)
+	}
 	several := len(listeners(d)) > 1
-	byHost := d.RoutesByHost()
+	var byHost map[string][]*mesh.Route
+	if len(d.Hosts) > 0 {
+		byHost = d.RoutesByHost()
+	}
 	virtualHost := func(name, host string, domains []string) {
 		e.message(routeConfigurationVirtualHosts, func() {
 			e.text(virtualHostName, name)
@@ -121,10 +130,10 @@ func routes(d *mesh.Destination) *Resource {
 				e.message(virtualHostRoutes, func() { e.constant(oddHost) })
 			}
 			for _, r := range byHost[host] {
-				for _, kept := range keptRoutes(r) {
-					write(&kept)
-				}
-				write(r)
+				put(r)
+			}
+			for i := 0; byHost == nil && i < len(d.Routes); i++ {
+				put(&d.Routes[i])
 			}
 		})
 	}
