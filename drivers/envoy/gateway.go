@@ -104,14 +104,14 @@ func terminated(d *mesh.Destination, make func(c mesh.ServerCertificate, chain f
 		// Envoy rejects a listener with two chains for one name.
 		if name := strings.Join(match.ServerNames, " "); !seen[name] {
 			seen[name] = true
-			chains = append(chains, make(c, filterChain{match: &listenerv3.FilterChain{FilterChainMatch: match, TransportSocket: endOfTLS(d, c)}}))
+			chains = append(chains, make(c, filterChain{match: endOfTLS(d, c, match)}))
 		}
 	}
 	return chains
 }
 
-// endOfTLS returns the TLS of a port with a certificate.
-func endOfTLS(d *mesh.Destination, c mesh.ServerCertificate) *corev3.TransportSocket {
+// endOfTLS returns a filter chain without filters, at which TLS ends with a certificate.
+func endOfTLS(d *mesh.Destination, c mesh.ServerCertificate, match *listenerv3.FilterChainMatch) *listenerv3.FilterChain {
 	common := &tlsv3.CommonTlsContext{
 		TlsParams:                      &tlsv3.TlsParameters{TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3, EcdhCurves: defaultKeyExchanges},
 		TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{adsSecret(certificatePrefix + c.Name.String())},
@@ -119,7 +119,10 @@ func endOfTLS(d *mesh.Destination, c mesh.ServerCertificate) *corev3.TransportSo
 	if d.Protocol.IsHTTP() {
 		common.AlpnProtocols = httpALPN
 	}
-	return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common})
+	return &listenerv3.FilterChain{
+		FilterChainMatch: match, TransportSocket: transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common}),
+		TransportSocketConnectTimeout: durationpb.New(handshakeTimeout),
+	}
 }
 
 // certificates returns the secrets with the certificates of the View's gateway ports, as far as they are
@@ -205,7 +208,7 @@ func (o *outboundBuilder) terminatedServers(d *mesh.Destination, servers []mesh.
 	add := func(host string, c mesh.ServerCertificate, s mesh.ServerRoute) {
 		match := &listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: namesOfTLS(host)}
 		chains = append(chains, filterChain{
-			match: &listenerv3.FilterChain{FilterChainMatch: match, TransportSocket: endOfTLS(d, c)}, filter: o.tcp, own: tcpTarget(d, s.Backends),
+			match: endOfTLS(d, c, match), filter: o.tcp, own: tcpTarget(d, s.Backends),
 		})
 	}
 	for _, name := range routedNames(d, servers) {
