@@ -54,7 +54,7 @@ kubectl=${KUBECTL:-kubectl}
 
 "$kubectl" apply --server-side -f "$crds"
 install=(--set osm.enablePermissiveTrafficPolicy=true --timeout 5m)
-[ "$profile" = mesh ] || install+=(--set gateways.enabled=true)
+[ "$profile" = mesh ] || install+=(--set gateways.enabled=true --set 'gateways.certificateNamespaces={*}')
 bin/outrigger install "${install[@]}"
 
 version=$(bin/outrigger version --client -o json | sed -n 's/.*"version": "\(.*\)".*/\1/p' | head -1)
