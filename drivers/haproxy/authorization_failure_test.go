@@ -161,6 +161,10 @@ func TestManyAuthorizations(t *testing.T) {
 		c.Timeout = 5 * time.Minute
 		// Otherwise the connection ends before the client's time is over.
 		c.Transport.(*http.Transport).DialContext = patient(r.inbound, local(a.http))
+		// HAProxy closes connections whose handshake does not end in time, as beside so many requests.
+		if response, _, err := keepAsking(c, http.MethodGet, "/books/1", "x-case", "allow"); err != nil || response.StatusCode != http.StatusOK {
+			t.Fatalf("the first answer is %v, %v", response, err)
+		}
 		clients = append(clients, c)
 	}
 	var group sync.WaitGroup
