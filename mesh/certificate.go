@@ -1,5 +1,7 @@
 package mesh
 
+import "slices"
+
 // ServerCertificate is a certificate that the proxy of a gateway presents to clients outside the mesh.
 // Neither it nor its private key is part of a View: drivers get both by its Name from
 // driver.ServerCertificates when they serve a proxy.
@@ -39,6 +41,16 @@ func (d *Destination) ListenerOf(host string) (string, bool) {
 		}
 	}
 	return best, found
+}
+
+// Listeners returns the hosts of the Certificates' listeners, each once, sorted by CompareHosts.
+func (d *Destination) Listeners() []string {
+	var hosts []string
+	for _, c := range d.Certificates {
+		hosts = append(hosts, c.Listener)
+	}
+	slices.SortFunc(hosts, CompareHosts)
+	return slices.Compact(hosts)
 }
 
 // IsMisdirected reports whether a request arrived on a connection with a server name of another listener

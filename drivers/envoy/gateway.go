@@ -153,13 +153,6 @@ func inlineBytes(content []byte) *corev3.DataSource {
 	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: content}}
 }
 
-// listeners returns the hosts of the listeners of a port at which TLS ends.
-func listeners(d *mesh.Destination) []string {
-	hosts := each(d.Certificates, func(c mesh.ServerCertificate) string { return c.Listener })
-	slices.Sort(hosts)
-	return slices.Compact(hosts)
-}
-
 // fromListener says to the routes of a port from which of its listeners a request is.
 func fromListener(host string) *hcmv3.HttpConnectionManager {
 	return &hcmv3.HttpConnectionManager{EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{

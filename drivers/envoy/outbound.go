@@ -130,7 +130,7 @@ func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
 	}
 	chains := []filterChain{{filter: manager, own: own}}
 	if len(d.Certificates) > 0 {
-		several := len(listeners(d)) > 1
+		several := len(d.Listeners()) > 1
 		chains = terminated(d, func(c mesh.ServerCertificate, chain filterChain) filterChain {
 			chain.filter, chain.own = manager, newEncoder(filterSize)
 			chain.own.fields(own)

@@ -112,7 +112,7 @@ func routes(d *mesh.Destination) *Resource {
 		}
 		write(r)
 	}
-	several := len(listeners(d)) > 1
+	several := len(d.Listeners()) > 1
 	var byHost map[string][]*mesh.Route
 	if len(d.Hosts) > 0 {
 		byHost = d.RoutesByHost()

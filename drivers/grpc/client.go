@@ -28,6 +28,9 @@ import (
 // destination returns the listeners and the routes of a Destination. Only gRPC's clients
 // read them, so those of TCP ports have none.
 func destination(d *mesh.Destination, namespace string) []*xds.Resource {
+	if d.Listens {
+		return nil // It is for clients of a gateway, and gRPC is no proxy.
+	}
 	if !d.Protocol.IsHTTP() {
 		return nil
 	}

@@ -6,9 +6,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/program"
-	"github.com/outrigger-mesh/outrigger/sidecar/repo"
 )
 
 var checkArgs = []string{"-c", "-f", "${MIRROR}/" + configFile}
@@ -23,7 +21,7 @@ func (d Driver) Check(ctx context.Context, view *mesh.View) error {
 	if err != nil {
 		return err
 	}
-	example, err := exampleCertificates(view)
+	example, err := program.ExampleCertificates(view, certificateDir)
 	if err != nil {
 		return err
 	}
@@ -39,20 +37,4 @@ func (d Driver) Check(ctx context.Context, view *mesh.View) error {
 func (Driver) FindProxy() (string, error) {
 	return program.Find("HAPROXY", "install the package haproxy, as 'make haproxy' does, or set HAPROXY to the path of an HAProxy of "+releases.Oldest+" or later",
 		name, "/usr/sbin/haproxy")
-}
-
-// exampleCertificates returns files in the place of the certificates of a gateway: a View has no private
-// keys.
-func exampleCertificates(view *mesh.View) ([]driver.File, error) {
-	var files []driver.File
-	for _, d := range view.Outbound.Destinations.All() {
-		for _, c := range d.Certificates {
-			content, err := program.ExampleCertificate(view.Proxy.Identity)
-			if err != nil {
-				return nil, fmt.Errorf("haproxy: %w", err)
-			}
-			files = append(files, driver.File{Name: certificateDir + repo.CertificateFile(c.Name), Content: content})
-		}
-	}
-	return files, nil
 }

@@ -61,7 +61,7 @@ func (d *document) addGatewayPort(destination *mesh.Destination, section syntax.
 		d.ByPath = append(d.ByPath, section)
 	}
 	here := anyOf(syntax.Literal("var(sess.http) -m str"), []syntax.Text{section})
-	order := listeners(destination)
+	order := destination.Listeners()
 	if len(order) > 1 {
 		for i, c := range destination.Certificates {
 			if parts, ok := nameParts(serverName, c.Host); ok {
@@ -161,16 +161,6 @@ const certificateDir = "certificates/"
 
 // listFile returns the name of the file with the certificates of a port.
 func listFile(port uint16) string { return fmt.Sprintf("certificates-%d.list", port) }
-
-// listeners returns the hosts of the listeners of a port at which TLS ends.
-func listeners(destination *mesh.Destination) []string {
-	var hosts []string
-	for _, c := range destination.Certificates {
-		hosts = append(hosts, c.Listener)
-	}
-	slices.Sort(hosts)
-	return slices.Compact(hosts)
-}
 
 // addCertificates adds the list of the certificates of a port, and returns the port's options, or nothing
 // if there is no certificate.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -26,7 +25,7 @@ func destination(x *compiler, d *mesh.Destination) destinationDocument {
 		Certificates: each(d.Certificates, func(c mesh.ServerCertificate) certificateDocument {
 			return certificateDocument{Host: c.Host, Listener: c.Listener, Name: c.Name.String()}
 		}),
-		Listeners: listeners(d),
+		Listeners: d.Listeners(),
 		Routes:    each(d.Routes, func(r mesh.Route) routeDocument { return route(x, r, d.Port) }),
 		Backends:  d.Backends,
 		Servers: each(d.Servers, func(s mesh.ServerRoute) serverDocument {
@@ -34,13 +33,6 @@ func destination(x *compiler, d *mesh.Destination) destinationDocument {
 		}),
 		HashOn: each(d.HashOn, hash),
 	}
-}
-
-// listeners returns the hosts of the listeners of a port at which TLS ends, the closest first.
-func listeners(d *mesh.Destination) []string {
-	hosts := each(d.Certificates, func(c mesh.ServerCertificate) string { return c.Listener })
-	slices.SortFunc(hosts, mesh.CompareHosts)
-	return slices.Compact(hosts)
 }
 
 // route returns the route of a destination with the port.

@@ -29,7 +29,7 @@ var (
 
 // largest is the maximum number of lines of Go per driver: small drivers show that a new
 // one is little work. Decision 45 says why this one is not smaller.
-var largest = map[string]int{"haproxy": 2150}
+var largest = map[string]int{"haproxy": 2240}
 
 // TestPage checks that docs/drivers.md has the drivers' declarations, their sizes, and
 // the results of docs/behaviour.md. UPDATE=1 writes it.

@@ -55,11 +55,21 @@ func WriteIdentity(dir string, identity mesh.Identity) error {
 	)
 }
 
-// ExampleCertificate returns a certificate and its new private key as one PEM text, which takes the place of
-// a gateway's certificates where the proxy only checks its configuration.
-func ExampleCertificate(identity mesh.Identity) ([]byte, error) {
-	private, chain, err := newIdentity(identity)
-	return append(chain, private...), err
+// ExampleCertificates returns the files of package repo's CertificateFile for the certificates of the View's
+// gateway, in a folder whose name ends with a slash. They have a new certificate with its private key, since a
+// View has none: the proxy only checks its configuration with them.
+func ExampleCertificates(view *mesh.View, folder string) ([]driver.File, error) {
+	var files []driver.File
+	for _, d := range view.Outbound.Destinations.All() {
+		for _, c := range d.Certificates {
+			private, chain, err := newIdentity(view.Proxy.Identity)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, driver.File{Name: folder + c.Name.Namespace + "/" + c.Name.Name + ".pem", Content: append(chain, private...)})
+		}
+	}
+	return files, nil
 }
 
 // newIdentity returns a private key and a certificate for the identity, signed by itself.
