@@ -53,22 +53,6 @@ func (d *Destination) Listeners() []string {
 	return slices.Compact(hosts)
 }
 
-// IsMisdirected reports whether a request arrived on a connection with a server name of another listener
-// than that of the request's host. The answer is then 421 (RFC 9110, section 15.5.20): what one listener
-// asks of its clients must hold for all of its requests.
-func (d *Destination) IsMisdirected(serverName string, r *Request) bool {
-	c, ok := d.CertificateFor(serverName)
-	if !ok {
-		return false
-	}
-	host, ok := d.HostOf(r)
-	if !ok {
-		return false
-	}
-	listener, ok := d.ListenerOf(host)
-	return ok && listener != c.Listener
-}
-
 // Covers reports whether the pattern includes all names that another pattern or host includes. Both are
 // in lower case; AnyHost includes everything.
 func Covers(pattern, host string) bool {

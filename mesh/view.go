@@ -121,8 +121,9 @@ type Destination struct {
 	Hosts []string `json:"hosts,omitempty"`
 	// Certificates, of a gateway, make the proxy the end of TLS: connections begin with TLS, and the
 	// first one that matches the client's server name is presented. Connections that none matches are
-	// closed. They are sorted by CompareHosts, each Host once. Without any, connections are
-	// forwarded as they come.
+	// closed. They are sorted by CompareHosts, each Host once. A request for one of the Hosts of another
+	// listener (ListenerOf) than that of its connection's certificate is answered with 421. Without any,
+	// connections are forwarded as they come.
 	Certificates []ServerCertificate `json:"certificates,omitempty"`
 	// Routes are for HTTP protocols. The first route that matches is used. If none matches,
 	// the answer is 404.

@@ -12,7 +12,6 @@ import (
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -82,6 +81,9 @@ func edge(manager *hcmv3.HttpConnectionManager) {
 // certificatePrefix begins the names of the secrets with certificates for clients outside the mesh.
 const certificatePrefix = "certificate/"
 
+// isSecret reports whether the name can be that of a secret.
+func isSecret(name mesh.Name) bool { return isHost(name.Namespace) && isHost(name.Name) }
+
 // listenerHeader is the header by which the routes of a port know the listener to which the connection
 // of a request belongs.
 const listenerHeader = "x-outrigger-listener"
@@ -92,7 +94,7 @@ func terminated(d *mesh.Destination, make func(c mesh.ServerCertificate, chain f
 	var chains []filterChain
 	seen := map[string]bool{}
 	for _, c := range d.Certificates {
-		if !isHost(c.Name.Namespace) || !isHost(c.Name.Name) {
+		if !isSecret(c.Name) {
 			continue
 		}
 		match := &listenerv3.FilterChainMatch{TransportProtocol: "tls"}
@@ -132,7 +134,7 @@ func certificates(view *mesh.View, from driver.ServerCertificates) []*Resource {
 	for _, d := range view.Outbound.Destinations.All() {
 		for _, c := range d.Certificates {
 			name := certificatePrefix + c.Name.String()
-			if !isHost(c.Name.Namespace) || !isHost(c.Name.Name) || slices.ContainsFunc(secrets, func(s *Resource) bool { return s.Name == name }) {
+			if !isSecret(c.Name) || slices.ContainsFunc(secrets, func(s *Resource) bool { return s.Name == name }) {
 				continue
 			}
 			pair, ok := from.ServerCertificate(c.Name)
@@ -166,10 +168,9 @@ func fromListener(host string) *hcmv3.HttpConnectionManager {
 func misdirected(listener string) *routev3.Route {
 	return &routev3.Route{
 		Match: &routev3.RouteMatch{
-			PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"},
+			PathSpecifier: anyPath,
 			Headers: []*routev3.HeaderMatcher{{
-				Name: listenerHeader, InvertMatch: true,
-				HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: listener}}},
+				Name: listenerHeader, InvertMatch: true, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: exact(listener)},
 			}},
 		},
 		Action: respond(421),
@@ -207,7 +208,7 @@ func (o *outboundBuilder) terminatedServers(d *mesh.Destination, servers []mesh.
 	for _, name := range routedNames(d, servers) {
 		c, presented := d.CertificateFor(name)
 		i := slices.IndexFunc(servers, func(s mesh.ServerRoute) bool { return mesh.Covers(s.Host, name) })
-		if presented && i >= 0 && isHost(c.Name.Namespace) && isHost(c.Name.Name) {
+		if presented && i >= 0 && isSecret(c.Name) {
 			add(name, c, servers[i])
 		}
 	}

@@ -23,13 +23,13 @@ func (Driver) Start(ctx context.Context) (health.Probes, error) {
 	return xds.Start(ctx, xds.Service{Name: name, Port: driver.ADSPort, DebugPath: debugPath}, xds.Options{
 		Types: deliveredTypes,
 		Translate: func(view *mesh.View) xds.Config {
-			tables := translator.Config(view).delivered()
+			config := translator.Config(view)
 			if from := ctrl.ServerCertificates; from != nil && view.Proxy.Gateway {
-				for _, secret := range certificates(view, from) {
-					tables[0] = tables[0].With(mesh.Change[*Resource]{Name: secret.Name, Value: secret})
-				}
+				var secrets changes
+				secrets.add(certificates(view, from))
+				config = config.with(secrets)
 			}
-			return tables
+			return config.delivered()
 		},
 		Objects: objects,
 		Parts:   isMadeOf,

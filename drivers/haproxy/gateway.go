@@ -156,7 +156,7 @@ func nameParts(fetch syntax.Text, host string) ([]part, bool) {
 	return []part{hosts(fetch, host), not(is(syntax.Fill("{} -m str", fetch), []string{strings.ToLower(suffix)}))}, true
 }
 
-// certificateDir has the certificates of a gateway with their private keys, as repo.CertificateFile says.
+// certificateDir has the certificates of a gateway with their private keys, as driver.CertificateFile says.
 const certificateDir = "certificates/"
 
 // listFile returns the name of the file with the certificates of a port.

@@ -223,7 +223,7 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 			continue
 		}
 		d.Hosts = append(d.Hosts, cmp.Or(l.Host, mesh.AnyHost))
-		if !j.present(r, g, l, d) {
+		if !j.present(r, g, l, listeners, d) {
 			continue
 		}
 		for _, route := range j.attachedTo(r, g, i) {
@@ -270,7 +270,7 @@ func (j *join) gatewayServers(r *graph.Reader, g *fact.Gateway, d *mesh.Destinat
 	listeners := listenersOf(g, d.Port)
 	for i := range g.Listeners {
 		l := &g.Listeners[i]
-		if l.Unusable || l.Port != d.Port || !j.present(r, g, l, d) {
+		if l.Unusable || l.Port != d.Port || !j.present(r, g, l, listeners, d) {
 			continue
 		}
 		for _, route := range j.attachedTo(r, g, i) {

@@ -3,7 +3,6 @@ package catalog
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/internal/fact"
@@ -45,20 +44,20 @@ func (j *join) certificatesOf(r *graph.Reader, g *fact.Gateway, l *fact.GatewayL
 	return usable, refused
 }
 
-// present adds the certificates of a listener to those of its port. It returns false for a listener that has
-// none although TLS ends at it.
-func (j *join) present(r *graph.Reader, g *fact.Gateway, l *fact.GatewayListener, d *mesh.Destination) bool {
+// present adds the certificates of a listener to those of its port, which has the listeners. It returns false
+// for a listener that has none although TLS ends at it.
+func (j *join) present(r *graph.Reader, g *fact.Gateway, l *fact.GatewayListener, listeners portListeners, d *mesh.Destination) bool {
 	if !l.Terminates {
 		return true
 	}
 	usable, _ := j.certificatesOf(r, g, l)
-	listener := cmp.Or(l.Host, mesh.AnyHost)
+	listener, added := cmp.Or(l.Host, mesh.AnyHost), map[string]bool{}
 	add := func(host string, c usableCertificate) {
-		isThere := slices.ContainsFunc(d.Certificates, func(other mesh.ServerCertificate) bool { return other.Host == host })
-		// A server name belongs to the listener that is closest to it.
-		if isThere || listenersOf(g, l.Port).of(host) != l {
+		// A server name belongs to the listener that is closest to it, so no other one has added it.
+		if added[host] || listeners.of(host) != l {
 			return
 		}
+		added[host] = true
 		d.Certificates = append(d.Certificates, mesh.ServerCertificate{Host: host, Listener: listener, Name: c.Name, Digest: c.Chain})
 	}
 	for _, c := range usable {

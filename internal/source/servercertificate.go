@@ -1,7 +1,6 @@
 package source
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rsa"
@@ -91,7 +90,8 @@ func readKeyPair(chain, key []byte) (driver.KeyPair, *x509.Certificate, error) {
 		return driver.KeyPair{}, nil, fmt.Errorf("%s has %d certificates, more than %d; remove those that are not the leaf's intermediates", corev1.TLSCertKey, len(certs), maxChain)
 	}
 	// The library finds the key among other blocks, such as the parameters of a curve.
-	pair, err := tls.X509KeyPair(pki.Encode(certs...), key)
+	encoded := pki.Encode(certs...)
+	pair, err := tls.X509KeyPair(encoded, key)
 	if err != nil {
 		return driver.KeyPair{}, nil, fmt.Errorf("%s is no private key of the first certificate of %s; correct one of them", corev1.TLSPrivateKeyKey, corev1.TLSCertKey)
 	}
@@ -102,7 +102,6 @@ func readKeyPair(chain, key []byte) (driver.KeyPair, *x509.Certificate, error) {
 	if err != nil {
 		return driver.KeyPair{}, nil, errors.New("the private key cannot be encoded; make another one")
 	}
-	encoded := bytes.Clone(pki.Encode(certs...))
 	return driver.KeyPair{Chain: encoded, Key: text, Digest: mesh.DigestBytes(encoded)}, certs[0], nil
 }
 

@@ -26,6 +26,10 @@ type KeyPair struct {
 	Digest mesh.Digest
 }
 
+// CertificateFile returns the name of the file with a certificate and its private key, in the folder that a
+// driver has for them.
+func CertificateFile(name mesh.Name) string { return name.Namespace + "/" + name.Name + ".pem" }
+
 // PrivateKey is a private key as PEM. Printing it does not reveal it.
 type PrivateKey []byte
 

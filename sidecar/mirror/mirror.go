@@ -149,12 +149,10 @@ func (c Change) Apply(set Set) (Set, error) {
 			return Set{}, errors.New("a file of the change is null")
 		}
 		file, err := NewFile(f.Name, f.Text)
-		if err == nil {
-			file.Private = f.Private
-		}
 		if err != nil {
 			return Set{}, err
 		}
+		file.Private = f.Private
 		changes = append(changes, mesh.Change[*File]{Name: file.Name, Value: file})
 	}
 	for _, name := range c.Gone {

@@ -55,8 +55,8 @@ func WriteIdentity(dir string, identity mesh.Identity) error {
 	)
 }
 
-// ExampleCertificates returns the files of package repo's CertificateFile for the certificates of the View's
-// gateway, in a folder whose name ends with a slash. They have a new certificate with its private key, since a
+// ExampleCertificates returns the files of driver.CertificateFile for the certificates of the View's gateway, in a
+// folder whose name ends with a slash. They have a new certificate with its private key, since a
 // View has none: the proxy only checks its configuration with them.
 func ExampleCertificates(view *mesh.View, folder string) ([]driver.File, error) {
 	var files []driver.File
@@ -66,7 +66,7 @@ func ExampleCertificates(view *mesh.View, folder string) ([]driver.File, error) 
 			if err != nil {
 				return nil, err
 			}
-			files = append(files, driver.File{Name: folder + c.Name.Namespace + "/" + c.Name.Name + ".pem", Content: append(chain, private...)})
+			files = append(files, driver.File{Name: folder + driver.CertificateFile(c.Name), Content: append(chain, private...)})
 		}
 	}
 	return files, nil

@@ -38,7 +38,7 @@ type Options struct {
 	// returns an error, the proxy keeps its current files.
 	Translator driver.Translator
 	// Certificates, if set, is the folder, with a slash at the end, to which the certificates of a View's
-	// gateway ports are added, each as CertificateFile says: the chain and the private key as PEM.
+	// gateway ports are added, each as driver.CertificateFile says: the chain and the private key as PEM.
 	Certificates string
 	// LeftOut, if set, returns the parts of a View that its files do not contain, or not all of,
 	// because the driver has left something out. The requests to what is left out must be denied
@@ -196,10 +196,6 @@ func (s *Server) files(view *mesh.View) (mirror.Set, error) {
 	return mirror.NewSet(files...), nil
 }
 
-// CertificateFile returns the name of the file with a certificate of a gateway and its private key, below
-// Options.Certificates.
-func CertificateFile(name mesh.Name) string { return name.Namespace + "/" + name.Name + ".pem" }
-
 // served returns the files that the View's proxy is sent: those of files, and the certificates of a
 // gateway with their private keys, which are for nobody else.
 func (s *Server) served(view *mesh.View) (mirror.Set, error) {
@@ -210,7 +206,7 @@ func (s *Server) served(view *mesh.View) (mirror.Set, error) {
 	var private []mesh.Change[*mirror.File]
 	for _, d := range view.Outbound.Destinations.All() {
 		for _, c := range d.Certificates {
-			name := s.options.Certificates + CertificateFile(c.Name)
+			name := s.options.Certificates + driver.CertificateFile(c.Name)
 			if s.ctrl.ServerCertificates == nil {
 				return mirror.Set{}, fmt.Errorf("pod %s needs the certificate %s, and this controller has none", view.Proxy.Name, c.Name)
 			}

@@ -45,7 +45,7 @@ func FollowConfigMaps(ctx context.Context, clients kubernetes.Interface, log *sl
 	informer := coreinformers.NewFilteredConfigMapInformer(clients, metav1.NamespaceAll, 0, toolscache.Indexers{}, func(options *metav1.ListOptions) {
 		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	})
-	handler, err := informer.AddEventHandler(events(
+	handler := events(
 		func(configMap *corev1.ConfigMap) {
 			if f, ok := read(configMap); ok {
 				apply(f)
@@ -56,13 +56,22 @@ func FollowConfigMaps(ctx context.Context, clients kubernetes.Interface, log *sl
 				apply(source.Gone(f.Object))
 			}
 		},
-	))
-	err = errors.Join(err, informer.SetWatchErrorHandlerWithContext(watchErrors(log.With("configMap", name))))
-	if err != nil {
+	)
+	if err := follow(ctx, informer, handler, log.With("configMap", name), synced); err != nil {
 		return fmt.Errorf("watching the ConfigMaps %s: %w", name, err)
 	}
+	return nil
+}
+
+// follow passes the events of an informer to the handler until ctx ends, and calls synced once, when the handler
+// has had the existing objects. An error means that nothing was followed.
+func follow(ctx context.Context, informer toolscache.SharedIndexInformer, handler toolscache.ResourceEventHandler, log *slog.Logger, synced func()) error {
+	events, err := informer.AddEventHandler(handler)
+	if err := errors.Join(err, informer.SetWatchErrorHandlerWithContext(watchErrors(log))); err != nil {
+		return err
+	}
 	go func() {
-		if toolscache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
+		if toolscache.WaitForCacheSync(ctx.Done(), events.HasSynced) {
 			synced()
 		}
 	}()

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 
@@ -27,17 +26,12 @@ func FollowCertificates(ctx context.Context, clients kubernetes.Interface, log *
 		options.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeTLS)).String()
 	})
 	err := informer.SetTransform(trimSecret)
-	handler, failed := informer.AddEventHandler(events(put, remove))
-	err = errors.Join(err, failed, informer.SetWatchErrorHandlerWithContext(watchErrors(log.With("secrets", string(corev1.SecretTypeTLS)))))
+	if err == nil {
+		err = follow(ctx, informer, events(put, remove), log.With("secrets", string(corev1.SecretTypeTLS)), synced)
+	}
 	if err != nil {
 		return fmt.Errorf("watching the Secrets with certificates: %w", err)
 	}
-	go func() {
-		if toolscache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
-			synced()
-		}
-	}()
-	informer.RunWithContext(ctx)
 	return nil
 }
 
