@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,7 @@ func TestFlaws(t *testing.T) {
 		"half a key":             {good, encode(t, key)[:60]},
 		"a key as certificate":   {encode(t, key), encode(t, key)},
 		"too many certificates":  {bytes.Repeat(good, 17), encode(t, key)},
+		"too many names":         {certify(t, key, slices.Repeat([]string{"a.example.com"}, 257)...), encode(t, key)},
 		"a short key":            {certify(t, weak, "a.example.com"), encode(t, weak)},
 		"a key of another kind":  {certify(t, edwards, "a.example.com"), encode(t, edwards)},
 		"a key of a small curve": {certify(t, small, "a.example.com"), encode(t, small)},

@@ -74,6 +74,8 @@ const (
 	minRSABits = 2048
 	maxRSABits = 8192
 	maxChain   = 16
+	// maxNames is the number of names of a certificate: each can be a filter chain or a rule of the proxies.
+	maxNames = 256
 )
 
 // readKeyPair reads a certificate and its private key, and writes both again: what else is in their texts
@@ -88,6 +90,9 @@ func readKeyPair(chain, key []byte) (driver.KeyPair, *x509.Certificate, error) {
 	}
 	if len(certs) > maxChain {
 		return driver.KeyPair{}, nil, fmt.Errorf("%s has %d certificates, more than %d; remove those that are not the leaf's intermediates", corev1.TLSCertKey, len(certs), maxChain)
+	}
+	if names := len(certs[0].DNSNames); names > maxNames {
+		return driver.KeyPair{}, nil, fmt.Errorf("the certificate has %d names, more than %d; divide them among several", names, maxNames)
 	}
 	// The library finds the key among other blocks, such as the parameters of a curve.
 	encoded := pki.Encode(certs...)
