@@ -30,6 +30,8 @@ func testResets(t *testing.T, w *testMesh) {
 	foreign := serveResets(t, w.pod(t, "shop/cart-v1"))
 	client := w.pod(t, "users/web")
 	server := netip.AddrPortFrom(w.pod(t, "shop/cart-v1").Addresses()[0], resetPort)
+	// The former row took plaintext.
+	w.settled(t)
 	w.reads(t, client, server.String(), secretLine, secretLine)
 
 	frames, err := client.Capture(t.Context())
@@ -37,20 +39,27 @@ func testResets(t *testing.T, w *testMesh) {
 		t.Fatal(err)
 	}
 	defer frames.Close()
-	var answered atomic.Int64
+	outcomes := make(chan string, 80)
 	var threads sync.WaitGroup
 	for range 8 {
 		threads.Go(func() {
 			for range 10 {
-				if got, _ := callFrom(client, 0, server); got == secretLine {
-					answered.Add(1)
+				got, err := callFrom(client, 0, server)
+				if got != secretLine {
+					got = fmt.Sprintf("%q, %v", got, err)
 				}
+				outcomes <- got
 			}
 		})
 	}
 	threads.Wait()
-	if answered.Load() < 40 {
-		t.Errorf("%d of 80 connections got their answer, want most", answered.Load())
+	close(outcomes)
+	times := map[string]int{}
+	for outcome := range outcomes {
+		times[outcome]++
+	}
+	if times[secretLine] < 40 {
+		t.Errorf("80 connections had these outcomes, want the answer mostly: %v", times)
 	}
 	// Each connection of the sidecar is followed by one of the application from its port.
 	for range 3 {

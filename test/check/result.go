@@ -76,8 +76,11 @@ func (c check) test(ctx context.Context, packages, args []string) (results, erro
 	if err := cmd.Start(); err != nil {
 		return results{}, err
 	}
-	packagesDone, stop := c.progress(len(packages))
-	found, err := c.read(stdout, packagesDone)
+	var done atomic.Int64
+	stop := every(progressInterval, func(after time.Duration) {
+		fmt.Fprintf(os.Stderr, "... %d of %d packages after %.0f s\n", done.Load(), len(packages), after.Seconds())
+	})
+	found, err := c.read(stdout, &done)
 	stop()
 	ended := cmd.Wait()
 	found.processor = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
@@ -88,24 +91,7 @@ func (c check) test(ctx context.Context, packages, args []string) (results, erro
 	return found, err
 }
 
-// progress says on stderr how far a run of many packages is, as long as that takes. It returns
-// the counter of the packages that are done.
-func (c check) progress(packages int) (done *atomic.Int64, stop func()) {
-	done = new(atomic.Int64)
-	began, ticker, ended := time.Now(), time.NewTicker(progressInterval), make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-ended:
-				return
-			case <-ticker.C:
-				fmt.Fprintf(os.Stderr, "... %d of %d packages after %.0f s\n", done.Load(), packages, time.Since(began).Seconds())
-			}
-		}
-	}()
-	return done, func() { ticker.Stop(); close(ended) }
-}
-
+// progressInterval is how often a long run says on stderr how far it is.
 const progressInterval = 30 * time.Second
 
 // location matches the position at which a test logs why it is skipped.
