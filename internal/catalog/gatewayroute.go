@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -18,13 +19,23 @@ type atGateway struct {
 	refused   *refusedRoutes
 }
 
-// refusedRoutes are the routes that a listener refuses since an older one of another kind has one of
-// their hosts there.
+// refusedRoutes are the routes that a listener refuses since an older one has their hosts there, and
+// the hosts that older routes have of others.
 type refusedRoutes struct {
 	mesh.Sealed
 	List []refusedRoute
+	// Lost are server names of routes that the listener does not refuse.
+	Lost []lostHost
 	// by has the indexes of the List.
 	by map[refusedAt]int
+}
+
+// lostHost is a server name of a route that an older one of the same kind has at the listener.
+type lostHost struct {
+	Listener int
+	Name     mesh.Name
+	Host     string
+	Older    mesh.Name
 }
 
 // refusedAt is a listener and a route.
@@ -40,6 +51,19 @@ type refusedRoute struct {
 	Name      mesh.Name
 	OlderKind fact.RouteKind
 	Older     mesh.Name
+}
+
+// message says why a listener of the Gateway refuses the route, and what to do.
+func (refused refusedRoute) message(gateway mesh.Name) string {
+	older := fmt.Sprintf("%s %s", refused.OlderKind, refused.Older)
+	switch {
+	case refused.Kind == fact.TCPRoute:
+		return fmt.Sprintf("%s is older and has the connections of the same listener of Gateway %s; give one of them another listener", older, gateway)
+	case refused.Kind == fact.TLSRoute:
+		return fmt.Sprintf("%s is older and has the same server names at the same listener of Gateway %s; give one of them other server names, or another listener", older, gateway)
+	default:
+		return fmt.Sprintf("%s is older and is for one of the host names at the same listener of Gateway %s, where a host has either HTTPRoutes or GRPCRoutes; give one of them other host names, or another listener", older, gateway)
+	}
 }
 
 // makeAtGateway finds the routes of a Gateway. It reads each of them once, since a Gateway may have many
@@ -62,7 +86,7 @@ func (j *join) makeAtGateway(r *graph.Reader, name mesh.Name) *atGateway {
 	})
 	at, refused := &atGateway{listeners: make([][]attached, len(g.Listeners))}, &refusedRoutes{by: map[refusedAt]int{}}
 	for i := range g.Listeners {
-		l, taken := &g.Listeners[i], map[fact.RouteKind]*hostOwners{}
+		l, taken, connections := &g.Listeners[i], map[fact.RouteKind]*hostOwners{}, map[string]*fact.Route{}
 		for _, route := range routes {
 			meant := slices.ContainsFunc(route.Gateways, func(p fact.GatewayParent) bool { return p.Gateway == name && isMeant(p, l) })
 			if !meant || !j.admits(r, g, l, route) {
@@ -72,7 +96,13 @@ func (j *join) makeAtGateway(r *graph.Reader, name mesh.Name) *atGateway {
 			if len(hosts) == 0 {
 				continue
 			}
-			if older := ownerOf(taken, route, hosts); older != nil {
+			var older *fact.Route
+			if route.Kind.IsHTTP() {
+				older = ownerOf(taken, route, hosts)
+			} else {
+				hosts, older = refused.first(connections, i, route, hosts)
+			}
+			if older != nil {
 				refused.by[refusedAt{i, route.Kind, route.Name}] = len(refused.List)
 				refused.List = append(refused.List, refusedRoute{i, route.Kind, route.Name, older.Kind, older.Name})
 				continue
@@ -82,6 +112,27 @@ func (j *join) makeAtGateway(r *graph.Reader, name mesh.Name) *atGateway {
 	}
 	at.refused = mesh.Seal(refused)
 	return at
+}
+
+// first returns the hosts of a route for connections that no older one has at the listener, and adds
+// them to those that are taken. If there is none, it returns the older route. A host is a server name,
+// or that of all connections.
+func (all *refusedRoutes) first(taken map[string]*fact.Route, listener int, route *fact.Route, hosts []string) ([]string, *fact.Route) {
+	var own []string
+	var lost []lostHost
+	for _, host := range hosts {
+		if older := taken[host]; older != nil {
+			lost = append(lost, lostHost{listener, route.Name, host, older.Name})
+			continue
+		}
+		taken[host] = route
+		own = append(own, host)
+	}
+	if len(own) == 0 {
+		return nil, taken[hosts[0]]
+	}
+	all.Lost = append(all.Lost, lost...)
+	return own, nil
 }
 
 // attachedTo returns the routes at the listener of a Gateway of the mesh in order of age.
@@ -99,9 +150,6 @@ type hostOwners struct {
 // ownerOf returns the route with requests of another kind that has one of the hosts, and otherwise
 // adds the hosts to those of the route. Gateway API wants either HTTPRoutes or GRPCRoutes for a host.
 func ownerOf(taken map[fact.RouteKind]*hostOwners, route *fact.Route, hosts []string) *fact.Route {
-	if !route.Kind.IsHTTP() {
-		return nil
-	}
 	for kind, owners := range taken {
 		if kind == route.Kind {
 			continue

@@ -18,6 +18,8 @@ func edge(listeners ...fact.GatewayListener) []fact.Fact {
 		switch {
 		case l.ByServerName:
 			l.Protocol, l.Kinds = mesh.TCP, []fact.RouteKind{fact.TLSRoute}
+		case l.Protocol == mesh.TCP:
+			l.Kinds = []fact.RouteKind{fact.TCPRoute}
 		default:
 			l.Protocol, l.Kinds = mesh.HTTP, []fact.RouteKind{fact.HTTPRoute, fact.GRPCRoute}
 		}
@@ -44,8 +46,9 @@ func edgeRoute(kind fact.RouteKind, name, listener string, created int64, hosts 
 
 // TestGatewayRoutes holds which routes a gateway has for which hosts.
 func TestGatewayRoutes(t *testing.T) {
-	const h, g, tls = fact.HTTPRoute, fact.GRPCRoute, fact.TLSRoute
+	const h, g, tls, tcp = fact.HTTPRoute, fact.GRPCRoute, fact.TLSRoute, fact.TCPRoute
 	any, shop := fact.GatewayListener{Name: "any", Port: 80}, fact.GatewayListener{Name: "shop", Port: 80, Host: "*.example.com"}
+	secure := []fact.GatewayListener{{Name: "tls", Port: 443, ByServerName: true}}
 	both := []fact.GatewayListener{any, shop}
 	for _, tt := range []struct {
 		name           string
@@ -76,6 +79,13 @@ func TestGatewayRoutes(t *testing.T) {
 		{"server names", []fact.GatewayListener{{Name: "any", Port: 443, ByServerName: true}, {Name: "own", Port: 443, Host: "a.example.com", ByServerName: true}, {Name: "more", Port: 443, Host: "*.b.example.com", ByServerName: true}},
 			list(edgeRoute(tls, "shop/t", "any", 1, "*.example.com"), edgeRoute(tls, "shop/u", "more", 1, "c.b.example.com")),
 			"c.b.example.com shop/u\na.example.com closed\n*.b.example.com closed\n*.example.com shop/t", ""},
+		{"all server names of an older route", secure, list(edgeRoute(tls, "shop/t", "", 2, "b.example.com", "a.example.com"), edgeRoute(tls, "shop/u", "", 1, "a.example.com", "b.example.com")),
+			"a.example.com shop/u\nb.example.com shop/u", "TLSRoute shop/t: Conflicted spec.parentRefs[0]"},
+		{"one server name of an older route", secure, list(edgeRoute(tls, "shop/t", "", 1, "a.example.com"), edgeRoute(tls, "shop/u", "", 2, "b.example.com", "a.example.com")),
+			"a.example.com shop/t\nb.example.com shop/u", "TLSRoute shop/u: Conflicted spec.hostnames[1]"},
+		{"a server name of an older route's wildcard", secure, list(edgeRoute(tls, "shop/t", "", 1, "*.example.com"), edgeRoute(tls, "shop/u", "", 2, "a.example.com")),
+			"a.example.com shop/u\n*.example.com shop/t", ""},
+		{"connections of an older route", []fact.GatewayListener{{Name: "tcp", Port: 90, Protocol: mesh.TCP}}, list(edgeRoute(tcp, "shop/t", "", 2), edgeRoute(tcp, "shop/u", "", 1)), "", "TCPRoute.gateway.networking.k8s.io shop/t: Conflicted spec.parentRefs[0]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := Build(slices.Concat(versions(), server("shop/tls", "10.96.0.13", "10.1.0.13", port(443, 8443, mesh.TCP)), edge(tt.listeners...), tt.routes))

@@ -176,13 +176,56 @@ func (r *gateways) Reconcile(ctx context.Context, request reconcile.Request) (re
 			break
 		}
 	}
+	serves, err := r.serve(ctx, wanted)
+	errs = append(errs, err)
+	waits := false
 	for _, kind := range made {
-		errs = append(errs, r.prune(ctx, g, kind, wanted))
+		unwanted, err := r.unwanted(ctx, g, kind, wanted)
+		errs = append(errs, err)
+		// Two budgets of one pod would forbid all evictions.
+		if !serves && len(unwanted) > 0 && kind.Kind != "PodDisruptionBudget" {
+			waits = true
+			continue
+		}
+		errs = append(errs, r.remove(ctx, g, unwanted))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return reconcile.Result{}, errors.Join(err, r.warn(ctx, referenceTo(g), reasonNotMade, err.Error()))
 	}
+	if waits {
+		return reconcile.Result{RequeueAfter: retryInterval}, nil
+	}
 	return reconcile.Result{}, nil
+}
+
+// retryInterval is how often the controller looks whether new pods serve.
+const retryInterval = 2 * time.Second
+
+// serve reports whether the Deployments have pods that serve, so that those of a former class may go.
+// Without a Deployment the user has pods, or another controller does.
+func (r *gateways) serve(ctx context.Context, wanted []client.Object) (bool, error) {
+	for _, object := range wanted {
+		if _, isDeployment := object.(*appsv1.Deployment); !isDeployment {
+			continue
+		}
+		d := new(appsv1.Deployment)
+		if err := r.client.Get(ctx, client.ObjectKeyFromObject(object), d); apierrors.IsNotFound(err) {
+			return false, nil
+		} else if err != nil {
+			return false, fmt.Errorf("reading Deployment %s/%s: %w", object.GetNamespace(), object.GetName(), err)
+		}
+		if d.Status.ObservedGeneration < d.Generation || d.Status.AvailableReplicas < replicasOf(d) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func replicasOf(d *appsv1.Deployment) int32 {
+	if d.Spec.Replicas == nil {
+		return 1
+	}
+	return *d.Spec.Replicas
 }
 
 func referenceTo(g *gateway.Gateway) corev1.ObjectReference {
@@ -235,25 +278,30 @@ func (r *gateways) replacePorts(ctx context.Context, svc *corev1.Service) error 
 	return r.client.Patch(ctx, existing, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(owner))
 }
 
-// prune deletes the Gateway's objects of a kind that are not wanted, such as those of a former class.
-func (r *gateways) prune(ctx context.Context, g *gateway.Gateway, kind schema.GroupVersionKind, wanted []client.Object) error {
+// unwanted returns the Gateway's objects of a kind that are not wanted, such as those of a former class.
+func (r *gateways) unwanted(ctx context.Context, g *gateway.Gateway, kind schema.GroupVersionKind, wanted []client.Object) ([]metav1.PartialObjectMetadata, error) {
 	list := new(metav1.PartialObjectMetadataList)
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	if err := r.client.List(ctx, list, client.InNamespace(g.Namespace), client.MatchingLabels{fact.GatewayLabel: g.Name, managedByLabel: managedBy}); err != nil {
-		return fmt.Errorf("listing the %ss of Gateway %s/%s: %w", kind.Kind, g.Namespace, g.Name, err)
+		return nil, fmt.Errorf("listing the %ss of Gateway %s/%s: %w", kind.Kind, g.Namespace, g.Name, err)
 	}
-	var errs []error
 	for i := range list.Items {
-		o := &list.Items[i]
-		isWanted := slices.ContainsFunc(wanted, func(w client.Object) bool {
+		list.Items[i].SetGroupVersionKind(kind)
+	}
+	return slices.DeleteFunc(list.Items, func(o metav1.PartialObjectMetadata) bool {
+		return !isOwned(&o, g) || slices.ContainsFunc(wanted, func(w client.Object) bool {
 			return w.GetObjectKind().GroupVersionKind() == kind && w.GetName() == o.Name
 		})
-		if isWanted || !isOwned(o, g) {
-			continue
-		}
-		o.SetGroupVersionKind(kind)
+	}), nil
+}
+
+// remove deletes objects of the Gateway.
+func (r *gateways) remove(ctx context.Context, g *gateway.Gateway, objects []metav1.PartialObjectMetadata) error {
+	var errs []error
+	for i := range objects {
+		o := &objects[i]
 		if err := r.client.Delete(ctx, o, client.Preconditions{UID: &o.UID}); client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("deleting %s %s/%s, which Gateway %s no longer needs: %w", kind.Kind, o.Namespace, o.Name, g.Name, err))
+			errs = append(errs, fmt.Errorf("deleting %s %s/%s, which Gateway %s no longer needs: %w", o.Kind, o.Namespace, o.Name, g.Name, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -262,6 +262,15 @@ func TestGateways(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.set("moves", &fact.GatewayState{Class: "haproxy", Ports: []uint16{80}})
+		// Nobody runs Deployments here.
+		eventually(t, func() error {
+			d := new(appsv1.Deployment)
+			if err := s.Get(ctx, client.ObjectKey{Namespace: "default", Name: "moves-outrigger-haproxy"}, d); err != nil {
+				return err
+			}
+			d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}
+			return s.Status().Update(ctx, d)
+		})
 		s.has(t, "moves", all("moves-outrigger-haproxy")...)
 		s.set("moves", nil)
 		s.has(t, "moves")

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -112,5 +113,65 @@ func TestKeepsAccount(t *testing.T) {
 	var deployments appsv1.DeploymentList
 	if err := c.List(t.Context(), &deployments); err != nil || len(deployments.Items) > 0 {
 		t.Errorf("there are the Deployments %v, %v", deployments.Items, err)
+	}
+}
+
+// TestClassChange keeps what runs a Gateway of a former class, but for its budget, until the pods of the
+// new class serve.
+func TestClassChange(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if err := gateway.Install(scheme); err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway.Gateway{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u"}, Spec: gateway.GatewaySpec{GatewayClassName: "outrigger-envoy"}}
+	former := Objects(g, &fact.GatewayState{Class: "envoy", Ports: []uint16{80}})
+	g.Spec.GatewayClassName = "outrigger-haproxy"
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(former, g)...).WithStatusSubresource(&appsv1.Deployment{}).Build()
+	ready := make(chan struct{})
+	close(ready)
+	r := &gateways{client: c, catalog: none{ready, &fact.GatewayState{Class: "haproxy", Ports: []uint16{80}}}, warn: silent}
+	reconcileAll := func() reconcile.Result {
+		t.Helper()
+		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	left := func() string {
+		var kinds []string
+		for _, kind := range made {
+			list := &metav1.PartialObjectMetadataList{}
+			list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+			if err := c.List(t.Context(), list); err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range list.Items {
+				kinds = append(kinds, kind.Kind+" "+o.Name)
+			}
+		}
+		return strings.Join(kinds, "\n")
+	}
+	const (
+		kept = "ServiceAccount web-outrigger-envoy\nServiceAccount web-outrigger-haproxy\nDeployment web-outrigger-envoy\nDeployment web-outrigger-haproxy\n" +
+			"Service web-outrigger-envoy\nService web-outrigger-haproxy\nPodDisruptionBudget web-outrigger-haproxy"
+		changed = "ServiceAccount web-outrigger-haproxy\nDeployment web-outrigger-haproxy\nService web-outrigger-haproxy\nPodDisruptionBudget web-outrigger-haproxy"
+	)
+	if result := reconcileAll(); result.RequeueAfter == 0 || left() != kept {
+		t.Errorf("before a pod serves, there are\n%s\nwant\n%s\nand it looks again after %v", left(), kept, result.RequeueAfter)
+	}
+	d := new(appsv1.Deployment)
+	if err := c.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web-outrigger-haproxy"}, d); err != nil {
+		t.Fatal(err)
+	}
+	d.Status.AvailableReplicas, d.Status.ObservedGeneration = 1, d.Generation
+	if err := c.Status().Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if result := reconcileAll(); result.RequeueAfter != 0 || left() != changed {
+		t.Errorf("when a pod serves, there are\n%s\nwant\n%s\nand it looks again after %v", left(), changed, result.RequeueAfter)
 	}
 }
