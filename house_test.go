@@ -229,7 +229,7 @@ var rules = []rule{
 	// The workshop, which no package above imports: meshes on one machine.
 	{"test/lab", "github.com/google/nftables/... github.com/vishvananda/netlink/... golang.org/x/sys/unix " + kubernetes,
 		"it provides pods on one machine, for any mesh"},
-	{"test/localmesh", "apis/... mesh test/compile internal/identity internal/inject internal/inject/offline internal/injector test/lab internal/manifest internal/meshconfig internal/source internal/source/dir internal/upgrade sidecar sidecar/driver golang.org/x/net/dns/dnsmessage golang.org/x/sync/... sigs.k8s.io/yaml " + kubernetes,
+	{"test/localmesh", "apis/... mesh test/compile internal/fact internal/gateway internal/identity internal/inject internal/inject/offline internal/injector test/lab internal/manifest internal/meshconfig internal/source internal/source/dir internal/upgrade sidecar sidecar/driver golang.org/x/net/dns/dnsmessage golang.org/x/sync/... sigs.k8s.io/gateway-api/apis/v1 sigs.k8s.io/yaml " + kubernetes,
 		"it is the complete mesh on one machine: unchanged components, with a lab in place of the cluster"},
 	{"test/playground", "apis/... internal/dashboard internal/debug internal/inject test/lab internal/limit test/localmesh internal/manifest internal/meshconfig internal/terminal sidecar/driver golang.org/x/sync/... golang.org/x/sys/unix sigs.k8s.io/yaml " + kubernetes,
 		"it shows a mesh on one machine from outside, and changes it as a user would, with manifests"},

@@ -34,7 +34,7 @@ kind: HTTPRoute
 metadata: {name: door, namespace: bookstore}
 spec:
   parentRefs: [{name: door}]
-  hostnames: [books.example.com]
+  hostnames: [books.localhost]
   rules: [{backendRefs: [{name: bookstore, port: 80}]}]
 ---
 apiVersion: access.smi-spec.io/v1alpha3
@@ -63,7 +63,7 @@ metadata:
   annotations: {openservicemesh.io/sidecar-class: %[1]s}
 spec:
   serviceAccountName: door
-  containers: [{name: outrigger-proxy, image: auto}]
+  containers: [{name: outrigger-proxy, image: auto, ports: [{containerPort: 80}]}]
 `
 )
 
@@ -99,7 +99,7 @@ func (s *stage) open(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("calling the bookstore through the gateway of class %s: %w", class, err)
 		}
-		fmt.Fprintf(s.opts.Out, "      %-8s GET http://books.example.com/books at %s: %s\n", class, address, answer)
+		fmt.Fprintf(s.opts.Out, "      %-8s GET http://books.localhost/books at %s: %s\n", class, address, answer)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (s *stage) browse(ctx context.Context, address string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		r.Host = "books.example.com"
+		r.Host = "books.localhost"
 		response, err := client.Do(r)
 		if err == nil {
 			var body []byte

@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/metadata"
 	"github.com/outrigger-mesh/outrigger/internal/manifest"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
+	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
 // folder is the user's manifests: files and folders, of which hidden entries are left out.
@@ -31,6 +32,8 @@ const (
 	meshName, meshNamespace = "osm", "osm-system"
 	// ownManifest is the file of the MeshConfig if the user has none.
 	ownManifest = "outrigger-lab.yaml"
+	// gatewayManifest is the file of what the lab makes for Gateways.
+	gatewayManifest = "outrigger-lab-gateways.yaml"
 )
 
 // isManifest reports whether a file is one of manifests, and not hidden.
@@ -111,6 +114,7 @@ func (f *folder) read() (manifests map[string]string, notes []string, err error)
 	}
 	manifests = make(map[string]string, len(files))
 	configured := false
+	gateways := new(localmesh.Gateways)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		text, err := os.ReadFile(files[name])
 		if err != nil {
@@ -119,13 +123,23 @@ func (f *folder) read() (manifests map[string]string, notes []string, err error)
 		var b bytes.Buffer
 		for _, document := range manifest.Split(text) {
 			b.Write(document.Before)
-			changed, found, more := f.adapt(document)
+			changed, found, more := f.adapt(document, gateways)
 			configured = configured || found
 			notes = append(notes, more...)
 			b.Write(changed)
 			b.Write(document.After)
 		}
 		manifests[name] = b.String()
+	}
+	made, more, err := gateways.Manifest()
+	if err != nil {
+		return nil, nil, err
+	}
+	if made != "" {
+		if manifests[gatewayManifest] != "" {
+			return nil, nil, fmt.Errorf("%s: the lab needs this name for its own manifest; give the file another one", gatewayManifest)
+		}
+		manifests[gatewayManifest], notes = made, append(notes, more...)
 	}
 	if configured {
 		return manifests, notes, nil
@@ -151,10 +165,11 @@ func (f *folder) meshConfig() (string, error) {
 	return string(text), err
 }
 
-// adapt changes a MeshConfig and namespaces for the lab, and reports whether it has found the
-// former. Documents that cannot be read stay as they are; the mesh reports them.
-func (f *folder) adapt(document manifest.Document) (text []byte, configured bool, notes []string) {
-	if !bytes.Contains(document.Text, []byte("MeshConfig")) && !bytes.Contains(document.Text, []byte("Namespace")) {
+// adapt changes a MeshConfig and namespaces for the lab, reports whether it has found the
+// former, and collects the Gateways. Documents that cannot be read stay as they are; the mesh
+// reports them.
+func (f *folder) adapt(document manifest.Document, gateways *localmesh.Gateways) (text []byte, configured bool, notes []string) {
+	if !slices.ContainsFunc([]string{"MeshConfig", "Namespace", "Gateway"}, func(kind string) bool { return bytes.Contains(document.Text, []byte(kind)) }) {
 		return document.Text, false, nil
 	}
 	var object map[string]any
@@ -173,6 +188,8 @@ func (f *folder) adapt(document manifest.Document) (text []byte, configured bool
 			metadata, _ := object["metadata"].(map[string]any)
 			notes = append(notes, fmt.Sprintf("Namespace %v joins the mesh, as with 'outrigger namespace add %v'.", metadata["name"], metadata["name"]))
 			changed = true
+		default:
+			gateways.Add(object)
 		}
 	}
 	visit(object)

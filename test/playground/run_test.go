@@ -223,6 +223,23 @@ func start(t *testing.T, dir string, commands *Commands, pods int) (out, problem
 	return out, problems, end
 }
 
+// application puts the program of the pods into the folder of the manifests, since nothing else
+// below /tmp is visible in a pod, and returns its path.
+func application(t *testing.T, dir string) string {
+	t.Helper()
+	app := filepath.Join(dir, "app")
+	if err := os.Link(os.Args[0], app); err != nil {
+		program, err := os.ReadFile(os.Args[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(app, program, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return app
+}
+
 // TestRun runs two programs of this machine, changes their policy, and breaks the manifests.
 func TestRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "shop")
@@ -235,17 +252,7 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Only the folder of the manifests is visible below /tmp.
-	app := filepath.Join(dir, "app")
-	if err := os.Link(os.Args[0], app); err != nil {
-		program, err := os.ReadFile(os.Args[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(app, program, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	app := application(t, dir)
 	write("shop.yaml", shop)
 	write("mesh.yaml", strict)
 	write("allowed.yaml", allowed)

@@ -21,8 +21,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/localmesh"
 )
 
-// Window is what people see of a running mesh: a dashboard, the controller's debug pages, and
-// the sessions of other commands. All its fields are required.
+// Window is what people see of a running mesh: a dashboard, the controller's debug pages, the
+// ports of gateways, and the sessions of other commands. All its fields are required.
 type Window struct {
 	Mesh     *localmesh.Mesh
 	Journals *Journals
@@ -67,6 +67,12 @@ func (w *Window) While(ctx context.Context, f func(context.Context) error) (err 
 		return err
 	}
 	group.Go(func() error { return s.serve(ctx) })
+	host, _, err := net.SplitHostPort(page.Addr().String())
+	if err != nil {
+		return err
+	}
+	gateways := &doors{mesh: w.Mesh, host: host, say: w.Say, log: w.Log}
+	group.Go(func() error { return gateways.serve(ctx) })
 	w.Say("The dashboard is at " + address)
 	w.Say("Look into the mesh from another terminal: outrigger stat all --debug-address " + s.info.Debug)
 	w.Say("See live requests: outrigger tap -A --debug-address " + s.info.Debug)
