@@ -4,9 +4,18 @@ package e2e
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,15 +24,12 @@ import (
 )
 
 // testGateway makes a gateway of each class, and calls a server through it from a pod outside the mesh,
-// while the gateway is replaced and scaled. No request may fail.
+// while the gateway is replaced and scaled, and its certificate is. No request may fail.
 func (c *cluster) testGateway(t *testing.T) {
-	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.must(t, "", c.kubectl, "apply", "--server-side", "-f", filepath.Join(strings.TrimSpace(string(module)), "config", "crd", "standard"))
+	c.must(t, "", c.kubectl, "apply", "--server-side", "-f", c.gatewayAPI(t))
 	classes := c.classes(t)
-	c.upgrade(t, "--set", "gateways.enabled=true", "--set", "gateways.classes={"+strings.Join(classes, ",")+"}")
+	namespaces := "gateway-" + strings.Join(classes, ",gateway-")
+	c.upgrade(t, "--set", "gateways.enabled=true", "--set", "gateways.classes={"+strings.Join(classes, ",")+"}", "--set", "gateways.certificateNamespaces={"+namespaces+"}")
 	c.permissive(t, true)
 	for _, class := range classes {
 		t.Run(class, func(t *testing.T) {
@@ -33,6 +39,15 @@ func (c *cluster) testGateway(t *testing.T) {
 	}
 }
 
+// gatewayAPI returns the folder of Gateway API's kinds.
+func (c *cluster) gatewayAPI(t *testing.T) string {
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(strings.TrimSpace(string(module)), "config", "crd", "standard")
+}
+
 // gatewayManifest is a gateway of a class in a namespace, with a route to its service web.
 const gatewayManifest = `
 apiVersion: gateway.networking.k8s.io/v1
@@ -40,7 +55,9 @@ kind: Gateway
 metadata: {name: door, namespace: %[2]s}
 spec:
   gatewayClassName: outrigger-%[1]s
-  listeners: [{name: http, port: 80, protocol: HTTP}]
+  listeners:
+  - {name: http, port: 80, protocol: HTTP}
+  - {name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: door}]}}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
@@ -53,6 +70,7 @@ spec:
 func (c *cluster) testGatewayOf(t *testing.T, class string) {
 	namespace := "gateway-" + class
 	c.apply(t, manifest(t, values{Namespace: namespace, Class: class, Replicas: 2}, "namespace", "service", "server"))
+	former := c.makeCertificate(t, namespace)
 	c.apply(t, fmt.Sprintf(gatewayManifest, class, namespace))
 	c.rolledOut(t, namespace+"/web")
 	deployment := "door-outrigger-" + class
@@ -72,7 +90,7 @@ func (c *cluster) testGatewayOf(t *testing.T, class string) {
 		if err := json.Unmarshal([]byte(text), &g); err != nil {
 			return err
 		}
-		if len(g.Status.Addresses) == 0 || len(g.Status.Listeners) != 1 || g.Status.Listeners[0].AttachedRoutes != 1 {
+		if len(g.Status.Addresses) == 0 || len(g.Status.Listeners) != 2 || g.Status.Listeners[1].AttachedRoutes != 1 {
 			return errors.New(text)
 		}
 		return nil
@@ -84,10 +102,48 @@ func (c *cluster) testGatewayOf(t *testing.T, class string) {
 	outside := "outside-" + class
 	c.apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+outside+"}\n")
 	requests := c.loadFrom(t, outside, "http://"+g.Status.Addresses[0].Value+"/")
+	secure := func(pin string) {
+		t.Helper()
+		c.eventually(t, time.Minute, "a request by HTTPS", func(ctx context.Context) error {
+			_, err := c.output(ctx, "", c.kubectl, "exec", "-n", outside, "load", "--", "/app", "once", "-url", "https://"+g.Status.Addresses[0].Value+"/", "-pin", pin)
+			return err
+		})
+	}
+	secure(former)
+	secure(c.makeCertificate(t, namespace))
 	for _, replicas := range []string{"2", "1"} {
 		c.must(t, "", c.kubectl, "scale", "-n", namespace, "deployment/"+deployment, "--replicas="+replicas)
 		c.rolledOut(t, namespace+"/"+deployment)
 		c.restart(t, namespace+"/"+deployment)
 	}
 	t.Logf("%d requests from outside the mesh", requests(100))
+}
+
+// makeCertificate makes or replaces the Secret door of a namespace with a new certificate, and returns the
+// certificate's SHA-256 in hex.
+func (c *cluster) makeCertificate(t *testing.T, namespace string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{"door.example.com"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := func(kind string, content []byte) string {
+		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}))
+	}
+	c.apply(t, fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: door, namespace: %s}\ntype: kubernetes.io/tls\ndata: {tls.crt: %s, tls.key: %s}\n",
+		namespace, encode("CERTIFICATE", der), encode("PRIVATE KEY", pkcs8)))
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:])
 }

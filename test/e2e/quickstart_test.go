@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -21,11 +22,24 @@ func (c *cluster) testQuickStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := strings.ReplaceAll(string(text), "\\\n", "")
+	saved := regexp.MustCompile("(?ms)^```yaml file=gateway.yaml\n(.*?)^```$").FindStringSubmatch(page)
+	if saved == nil {
+		t.Fatal("the page has no file gateway.yaml")
+	}
+	gateway := filepath.Join(t.TempDir(), "gateway.yaml")
+	if err := os.WriteFile(gateway, []byte(saved[1]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const released = "https://github.com/kubernetes-sigs/gateway-api/releases/download/v1.6.3/standard-install.yaml"
 	here := strings.NewReplacer(
 		"--image=nginx --port=80", "--image="+appImage()+" --port=8080 -- /app serve",
 		"expose deployment web -n hello --port=80", "expose deployment web -n hello --port=80 --target-port=8080",
 		"--image=curlimages/curl -- sleep infinity", "--image="+appImage()+" -- /app serve",
 		"-- curl -s http://web/", "-- /app once -url http://web/",
+		"-f "+released, "-f "+c.gatewayAPI(t),
+		"-f gateway.yaml", "-f "+gateway,
+		// A pod outside the mesh: the test's nodes have no load balancer.
+		"curl -s http://$(", "kubectl run outside -n default --rm -i --quiet --restart=Never --image="+appImage()+" --command -- /app once -url http://$(",
 	)
 	t.Cleanup(func() {
 		// The test's context has ended. After a success there is nothing left to delete.

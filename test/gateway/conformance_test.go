@@ -16,7 +16,6 @@ import (
 	gateway "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/gateway-api/conformance"
 	meshtests "sigs.k8s.io/gateway-api/conformance/tests/mesh"
-	"sigs.k8s.io/gateway-api/conformance/utils/kubernetes"
 	"sigs.k8s.io/gateway-api/conformance/utils/suite"
 	"sigs.k8s.io/gateway-api/pkg/features"
 	"sigs.k8s.io/yaml"
@@ -33,9 +32,6 @@ func TestConformance(t *testing.T) {
 		if len(options.SupportedFeatures) == 0 {
 			options.SupportedFeatures = claimed(t, options.Client, options.GatewayClassName)
 		}
-		base := withoutWaiting(t, manifests(t, "base/manifests.yaml"))
-		options.ManifestFS = append(options.ManifestFS, fstest.MapFS{"base.yaml": {Data: []byte(base)}})
-		options.BaseManifests = "base.yaml"
 	case len(options.SupportedFeatures) == 0:
 		options.SupportedFeatures = allFeatures()
 	}
@@ -79,22 +75,6 @@ func claimed(t *testing.T, c client.Client, class string) []features.FeatureName
 			t.Fatalf("GatewayClass %s claims no features in its status: %v", class, err)
 		}
 	}
-}
-
-// withoutWaiting returns the suite's manifests with the annotation by which the suite does not wait, before
-// its first test, for gateways that terminate TLS. Where that does not work, only their own tests fail.
-func withoutWaiting(t *testing.T, manifests string) string {
-	t.Helper()
-	var changed []string
-	for text := range strings.SplitSeq(manifests, "\n---\n") {
-		var g gateway.Gateway
-		if err := yaml.Unmarshal([]byte(text), &g); err == nil && g.Kind == "Gateway" &&
-			slices.ContainsFunc(g.Spec.Listeners, func(l gateway.Listener) bool { return l.Protocol == gateway.HTTPSProtocolType }) {
-			text = strings.Replace(text, "metadata:\n", "metadata:\n  annotations: {"+kubernetes.GatewayExcludedFromReadinessChecks+": \"true\"}\n", 1)
-		}
-		changed = append(changed, text)
-	}
-	return strings.Join(changed, "\n---\n")
 }
 
 // allFeatures returns the features of all tests for service meshes, so that none is skipped,

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"sync"
@@ -45,8 +46,12 @@ func run(stopped context.Context, args []string) error {
 	end := flags.Duration("end-after", 5*time.Second, "how long a server goes on, or a client waits, after it is told to stop")
 	every := flags.Duration("every", 50*time.Millisecond, "pause between two requests of each worker")
 	workers := flags.Int("workers", 2, "requests at a time")
+	pin := flags.String("pin", "", "SHA-256, in hex, of the certificate that the server must present")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
+	}
+	if *pin != "" {
+		http.DefaultTransport.(*http.Transport).TLSClientConfig = pinned(*pin)
 	}
 	switch args[0] {
 	case "serve":
