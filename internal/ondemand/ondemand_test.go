@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -128,9 +129,14 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// TestKube adds to the ConfigMap of a namespace, which others change too.
+// TestKube adds to the ConfigMap of a namespace, which others change too. Its clock stands still while
+// something runs, so that both additions are gathered.
 func TestKube(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testKube)
+}
+
+func testKube(t *testing.T) {
 	snapshot := catalog.Build(factsOf("cart", "other", "third"))
 	client := fake.NewClientset(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "users", Name: fact.LearnedName},

@@ -48,18 +48,19 @@ type rollout struct {
 	deadline  time.Time
 	reloaded  bool
 	objection error
-	watch     *watch           // nil if no process is on probation
+	watch     *watch           // nil if no version is on probation
 	refused   []refusedVersion // must not be sent again; the latest last
 	backoff   kit.Backoff      // of quarantines
 	actions   []action         // the actions of the latest event
 }
 
-// watch is a process on probation: if it exits before until, the version that it loaded is
+// watch is a probation: if the process exits before until, or any rejects the version, it is
 // refused and the one before becomes the good version again.
 type watch struct {
 	version, before *version
-	process         *process.Child
-	until           time.Time
+	// process is nil if none was ready when the version was installed.
+	process *process.Child
+	until   time.Time
 }
 
 // refusedVersion is a version that must not be sent again before until, or if that is zero
@@ -170,7 +171,7 @@ func step(s rollout, e event) (rollout, []action) {
 			s.do(action{kind: doReport, version: s.good, err: e.err})
 		}
 	case ended, killed:
-		if s.watch != nil && s.watch.process == e.process {
+		if s.watch != nil && s.watch.process != nil && s.watch.process == e.process {
 			s.rollBack(s.watch.version, e.err, e.kind == killed)
 		}
 	case stored:
@@ -231,8 +232,8 @@ func (s *rollout) changesCode(v *version) bool {
 	return code
 }
 
-// install offers the installed candidate. A process that has reloaded it is put on
-// probation.
+// install offers the installed candidate, and puts it on probation with the process that has
+// reloaded it. One that was not known to be ready may end for other reasons, but may reject it.
 func (s *rollout) install(process *process.Child) {
 	v := s.candidate
 	s.candidate, s.reloaded = nil, s.changesCode(v)
@@ -243,7 +244,7 @@ func (s *rollout) install(process *process.Child) {
 			before = s.watch.before
 		}
 		s.watch = nil
-		if process != nil {
+		if process != nil || before != nil {
 			s.watch = &watch{v, before, process, s.now.Add(s.timings.Probation)}
 		}
 	}

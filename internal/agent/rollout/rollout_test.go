@@ -208,11 +208,11 @@ var transitions = []struct {
 	{"new code is reloaded", "good=a1 candidate=b1 stored=a1 refused=c1", "installed by the process",
 		"Probation good=b1 stored=b1@1s watch=b1/a1@6s", "serve b1; poll"},
 	{"new code is reloaded by a process that was not ready", "good=a1 candidate=b1 stored=a1", "installed",
-		"Idle good=b1 stored=b1@1s", "serve b1; poll"},
+		"Probation good=b1 stored=b1@1s watch=b1/a1@6s", "serve b1; poll"},
 	{"new code is reloaded during probation", "good=b1 candidate=c1 stored=b1 watch=b1/a1@5s", "installed by the process",
 		"Probation good=c1 stored=c1@1s watch=c1/a1@6s", "serve c1; poll"},
 	{"new code is reloaded during probation by a process that was not ready", "good=b1 candidate=c1 stored=b1 watch=b1/a1@5s", "installed",
-		"Idle good=c1 stored=c1@1s", "serve c1; poll"},
+		"Probation good=c1 stored=c1@1s watch=c1/a1@6s", "serve c1; poll"},
 	{"new code is reloaded after probation", "good=b1 candidate=c1 stored=b1 watch=b1/a1@1s", "installed by the process",
 		"Probation good=c1 stored=c1@1s watch=c1/b1@6s", "serve c1; poll"},
 
