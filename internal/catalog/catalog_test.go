@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -401,5 +402,66 @@ func TestOtherMeshConfig(t *testing.T) {
 	}
 	if Build([]fact.Fact{other, gone(other)}).Settings.PermissivePolicy {
 		t.Error("a MeshConfig that is gone counts")
+	}
+}
+
+// TestNothingNew applies facts again that there are, in another order and made anew, and deletes and recreates
+// equal objects within the hold-off: no proxy's View is another one, and nobody is told of any.
+func TestNothingNew(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			// The same seed makes the same facts in other memory.
+			facts := func() []fact.Fact {
+				g, last := newGenerator(seed), map[mesh.ObjectRef]fact.Fact{}
+				for range 150 {
+					f := g.factOf()
+					last[f.Object] = f
+				}
+				return slices.Collect(maps.Values(last))
+			}
+			c := settled(t, facts()...)
+			stop := make(chan struct{})
+			defer close(stop)
+			told := c.Subscribe(stop)
+			views := map[string]*mesh.View{}
+			for _, uid := range c.Snapshot().Views.Viewers.Names() {
+				views[uid], _ = c.View(uid)
+			}
+			if len(views) == 0 {
+				t.Skip("no proxies in this mesh")
+			}
+			synctest.Wait()
+			drain := func() (uids []string) {
+				for {
+					synctest.Wait()
+					select {
+					case uid := <-told:
+						uids = append(uids, uid)
+					default:
+						return uids
+					}
+				}
+			}
+			drain()
+			same := func(what string) {
+				t.Helper()
+				time.Sleep(2 * maxHoldOff)
+				if uids := drain(); len(uids) > 0 {
+					t.Errorf("seed %d: after %s, %v are told", seed, what, uids)
+				}
+				for uid, view := range views {
+					if now, ok := c.View(uid); !ok || now.Digest() != view.Digest() {
+						t.Errorf("seed %d: after %s, %s has another View", seed, what, uid)
+					}
+				}
+			}
+			c.Apply(facts()...)
+			same("the same facts")
+			for _, f := range facts() {
+				c.Apply(fact.Fact{Object: f.Object})
+			}
+			c.Apply(facts()...)
+			same("objects that were recreated")
+		})
 	}
 }
