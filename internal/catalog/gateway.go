@@ -262,12 +262,7 @@ func (j *join) gatewayRequests(r *graph.Reader, g *fact.Gateway, d *mesh.Destina
 // gatewayServers sets the Servers of a port whose connections begin with TLS. Without any, they are
 // closed.
 func (j *join) gatewayServers(r *graph.Reader, g *fact.Gateway, d *mesh.Destination, made *destinations) {
-	type candidate struct {
-		mesh.ServerRoute
-		asked string
-	}
-	var candidates []candidate
-	listeners := listenersOf(g, d.Port)
+	listeners, taken := listenersOf(g, d.Port), map[string]bool{"": true, mesh.AnyHost: true}
 	for i := range g.Listeners {
 		l := &g.Listeners[i]
 		if l.Unusable || l.Port != d.Port || !j.present(r, g, l, listeners, d) {
@@ -277,20 +272,10 @@ func (j *join) gatewayServers(r *graph.Reader, g *fact.Gateway, d *mesh.Destinat
 			shares := j.gatewayShares(r, route.Route, made)
 			for _, host := range route.hosts {
 				if host != mesh.AnyHost && listeners.of(host) == l {
-					server := mesh.ServerRoute{Origin: originOfRoute(route.Route, "spec.hostnames"), Host: host, Backends: shares}
-					candidates = append(candidates, candidate{server, askedFor(route.Route, host)})
+					taken[host] = true
+					d.Servers = append(d.Servers, mesh.ServerRoute{Origin: originOfRoute(route.Route, "spec.hostnames"), Host: host, Backends: shares})
 				}
 			}
-		}
-	}
-	slices.SortStableFunc(candidates, func(a, b candidate) int {
-		return cmp.Or(mesh.CompareHosts(a.Host, b.Host), mesh.CompareHosts(a.asked, b.asked))
-	})
-	taken := map[string]bool{"": true, mesh.AnyHost: true}
-	for _, c := range candidates {
-		if !taken[c.Host] {
-			taken[c.Host] = true
-			d.Servers = append(d.Servers, c.ServerRoute)
 		}
 	}
 	// What belongs to a listener and to none of its routes is closed, even if a wildcard of another
@@ -389,7 +374,7 @@ func inspectLostHosts(g *fact.Gateway, all *refusedRoutes, route *fact.Route, pa
 			if i := slices.Index(route.Hosts, lost.Host); i >= 0 {
 				field = fmt.Sprintf("spec.hostnames[%d]", i)
 			}
-			f.once(fact.ReasonConflicted, field, "TLSRoute %s is older and has the server name %s at the same listener of Gateway %s; remove it from one of them", lost.Older, lost.Host, g.Name)
+			f.once(fact.ReasonConflicted, field, "TLSRoute %s is older, or has a more specific host name, and has the server name %s at the same listener of Gateway %s; remove it from one of them", lost.Other, lost.Host, g.Name)
 		}
 	}
 }

@@ -19,8 +19,8 @@ type atGateway struct {
 	refused   *refusedRoutes
 }
 
-// refusedRoutes are the routes that a listener refuses since an older one has their hosts there, and
-// the hosts that older routes have of others.
+// refusedRoutes are the routes that a listener refuses since others have their hosts there, and the hosts
+// that others have of those that it takes.
 type refusedRoutes struct {
 	mesh.Sealed
 	List []refusedRoute
@@ -30,12 +30,12 @@ type refusedRoutes struct {
 	by map[refusedAt]int
 }
 
-// lostHost is a server name of a route that an older one of the same kind has at the listener.
+// lostHost is a server name of a route that another one of the same kind has at the listener.
 type lostHost struct {
 	Listener int
 	Name     mesh.Name
 	Host     string
-	Older    mesh.Name
+	Other    mesh.Name
 }
 
 // refusedAt is a listener and a route.
@@ -60,7 +60,7 @@ func (refused refusedRoute) message(gateway mesh.Name) string {
 	case refused.Kind == fact.TCPRoute:
 		return fmt.Sprintf("%s is older and has the connections of the same listener of Gateway %s; give one of them another listener", older, gateway)
 	case refused.Kind == fact.TLSRoute:
-		return fmt.Sprintf("%s is older and has the same server names at the same listener of Gateway %s; give one of them other server names, or another listener", older, gateway)
+		return fmt.Sprintf("%s is older, or has a more specific host name, and has the same server names at the same listener of Gateway %s; give one of them other server names, or another listener", older, gateway)
 	default:
 		return fmt.Sprintf("%s is older and is for one of the host names at the same listener of Gateway %s, where a host has either HTTPRoutes or GRPCRoutes; give one of them other host names, or another listener", older, gateway)
 	}
@@ -86,50 +86,68 @@ func (j *join) makeAtGateway(r *graph.Reader, name mesh.Name) *atGateway {
 	})
 	at, refused := &atGateway{listeners: make([][]attached, len(g.Listeners))}, &refusedRoutes{by: map[refusedAt]int{}}
 	for i := range g.Listeners {
-		l, taken, connections := &g.Listeners[i], map[fact.RouteKind]*hostOwners{}, map[string]*fact.Route{}
+		l, taken := &g.Listeners[i], map[fact.RouteKind]*hostOwners{}
+		var here []attached
 		for _, route := range routes {
 			meant := slices.ContainsFunc(route.Gateways, func(p fact.GatewayParent) bool { return p.Gateway == name && isMeant(p, l) })
 			if !meant || !j.admits(r, g, l, route) {
 				continue
 			}
-			hosts := hostsAt(l, route)
-			if len(hosts) == 0 {
-				continue
+			if hosts := hostsAt(l, route); len(hosts) > 0 {
+				here = append(here, attached{route, hosts})
 			}
+		}
+		servers := serversOf(here)
+		for _, a := range here {
 			var older *fact.Route
-			if route.Kind.IsHTTP() {
-				older = ownerOf(taken, route, hosts)
+			if a.Kind.IsHTTP() {
+				older = ownerOf(taken, a.Route, a.hosts)
 			} else {
-				hosts, older = refused.first(connections, i, route, hosts)
+				a.hosts, older = refused.own(servers, i, a)
 			}
 			if older != nil {
-				refused.by[refusedAt{i, route.Kind, route.Name}] = len(refused.List)
-				refused.List = append(refused.List, refusedRoute{i, route.Kind, route.Name, older.Kind, older.Name})
+				refused.by[refusedAt{i, a.Kind, a.Name}] = len(refused.List)
+				refused.List = append(refused.List, refusedRoute{i, a.Kind, a.Name, older.Kind, older.Name})
 				continue
 			}
-			at.listeners[i] = append(at.listeners[i], attached{route, hosts})
+			at.listeners[i] = append(at.listeners[i], a)
 		}
 	}
 	at.refused = mesh.Seal(refused)
 	return at
 }
 
-// first returns the hosts of a route for connections that no older one has at the listener, and adds
-// them to those that are taken. If there is none, it returns the older route. A host is a server name,
-// or that of all connections.
-func (all *refusedRoutes) first(taken map[string]*fact.Route, listener int, route *fact.Route, hosts []string) ([]string, *fact.Route) {
-	var own []string
-	var lost []lostHost
-	for _, host := range hosts {
-		if older := taken[host]; older != nil {
-			lost = append(lost, lostHost{listener, route.Name, host, older.Name})
+// serversOf returns to which route for connections each host belongs, a server name or that of all
+// connections: of those in order of age, to the first that has the most specific host of its own.
+func serversOf(routes []attached) map[string]*fact.Route {
+	first := map[string]*fact.Route{}
+	for _, a := range routes {
+		if a.Kind.IsHTTP() {
 			continue
 		}
-		taken[host] = route
-		own = append(own, host)
+		for _, host := range a.hosts {
+			if now := first[host]; now == nil || mesh.CompareHosts(askedFor(a.Route, host), askedFor(now, host)) < 0 {
+				first[host] = a.Route
+			}
+		}
+	}
+	return first
+}
+
+// own returns the hosts of a route for connections that belong to it, and notes the others. If it has
+// none, it returns a route that has one.
+func (all *refusedRoutes) own(servers map[string]*fact.Route, listener int, a attached) ([]string, *fact.Route) {
+	var own []string
+	var lost []lostHost
+	for _, host := range a.hosts {
+		if of := servers[host]; of == a.Route {
+			own = append(own, host)
+		} else {
+			lost = append(lost, lostHost{listener, a.Name, host, of.Name})
+		}
 	}
 	if len(own) == 0 {
-		return nil, taken[hosts[0]]
+		return nil, servers[a.hosts[0]]
 	}
 	all.Lost = append(all.Lost, lost...)
 	return own, nil

@@ -135,7 +135,9 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 		callers = append(j.limitedToAnyOf(r, j.servicesOf.Get(r, key)...), everyone)
 	} else {
 		for _, source := range j.grants.Get(r, p.account).sources {
-			callers = append(callers, clients{ServiceAccount: source})
+			if len(j.used.Get(r, source)) > 0 {
+				callers = append(callers, clients{ServiceAccount: source})
+			}
 		}
 	}
 	for _, caller := range callers {
@@ -222,7 +224,7 @@ func (j *join) directPorts(r *graph.Reader, w *fact.Workload) []fact.PortSpec {
 }
 
 // sourcesOf returns the service accounts of an audience that may call anything behind its
-// destinations, sorted.
+// destinations, sorted: those of workloads, since a TrafficTarget may name thousands of others.
 func (j *join) sourcesOf(r *graph.Reader, of audience) []fact.ServiceAccount {
 	var sources []fact.ServiceAccount
 	for _, used := range j.destinations.Get(r, of).uses {
@@ -232,6 +234,9 @@ func (j *join) sourcesOf(r *graph.Reader, of audience) []fact.ServiceAccount {
 	}
 	consumers := j.consumersOf(r, of.port.Name)
 	sources = slices.DeleteFunc(sources, func(source fact.ServiceAccount) bool {
+		if len(j.used.Get(r, source)) == 0 {
+			return true
+		}
 		if of.namespace == "" {
 			return slices.Contains(consumers, source.Namespace)
 		}
