@@ -139,6 +139,7 @@ func After() []Check {
 		{"proxies/state", "No proxy crashes repeatedly, rejects its configuration or fails to acknowledge it.", states},
 		{"proxies/versions", "The versions of the connected proxies are supported and the newest that are known, and have no known fault.", proxyVersions},
 		{"proxies/key-exchange", "The MeshConfig allows the strongest key exchange of TLS. It also says which one the connected proxies use.", keyExchanges},
+		{"gateways/programmed", "Each Gateway of the mesh, and each of its listeners, is accepted and served.", gateways},
 		{"pods/sidecar", "Each running pod that should have a sidecar, as the injector decides, has one.", sidecars},
 		{"pods/security", "No namespace of the mesh has a Pod Security level that rejects the sidecar.", security},
 	}

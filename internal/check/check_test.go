@@ -113,6 +113,7 @@ func healthy(t *testing.T) *Facts {
 		Connected: old.Time, State: registry.Current, Sent: registry.Configuration{Version: "a", Time: old.Time},
 	}}
 	f.decide.value = func(*corev1.Pod) inject.Result { return inject.Result{Decision: inject.Decision{Outcome: inject.Skip}} }
+	f.gateways.value = []unstructured.Unstructured{gatewayWith("shop", "Accepted True", "Programmed True")}
 	return f
 }
 
@@ -123,14 +124,16 @@ func meshConfigWith(condition, status string) *unstructured.Unstructured {
 	}}}}
 }
 
-// broken are meshes with one thing that is wrong, and the finding about it.
-var broken = []struct {
+// brokenMesh is a mesh with one thing that is wrong, and the finding about it.
+type brokenMesh struct {
 	check string
 	// what is the part that is wrong, for the name of the test.
 	what   string
 	change func(t *testing.T, f *Facts)
 	want   Finding
-}{
+}
+
+var broken = []brokenMesh{
 	{"kubernetes/version", "too old", func(_ *testing.T, f *Facts) { f.version.value = "v1.29.4" },
 		Finding{"", Error, "", "the API server's version is v1.29.4", "upgrade Kubernetes to 1.30"}},
 	{"kubernetes/version", "unknown", func(_ *testing.T, f *Facts) { f.version.value = "main" },
@@ -305,7 +308,7 @@ var broken = []struct {
 // severity, the object and a fix, and no other check may report anything.
 func TestChecks(t *testing.T) {
 	tested := make(map[string]bool)
-	for _, test := range broken {
+	for _, test := range slices.Concat(broken, brokenGateways) {
 		tested[test.check] = true
 		t.Run(test.check+"/"+test.what, func(t *testing.T) {
 			f := healthy(t)
@@ -389,7 +392,7 @@ func TestUnreadable(t *testing.T) {
 	f, lost := healthy(t), errors.New("forbidden")
 	f.version.value, f.versions, f.ready = "", map[string]fact[string]{"controller-1": {err: lost}}, nil
 	f.skew.err, f.nodes.err, f.crds.err, f.hooks.err, f.home.err, f.refused.err, f.deployments.err = lost, lost, lost, lost, lost, lost, lost
-	f.control.err, f.renewed.err, f.meshConfig.err, f.members.err, f.pods.err, f.proxies.err, f.decide.err, f.dryRun.err = lost, lost, lost, lost, lost, lost, lost, lost
+	f.control.err, f.renewed.err, f.meshConfig.err, f.members.err, f.pods.err, f.proxies.err, f.decide.err, f.dryRun.err, f.gateways.err = lost, lost, lost, lost, lost, lost, lost, lost, lost
 	for _, checks := range [][]Check{Before(), After()} {
 		for _, c := range checks {
 			all := Run([]Check{c}, f)

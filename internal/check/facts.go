@@ -90,10 +90,12 @@ type Facts struct {
 	// request certificates.
 	kubeletBundle fact[*unstructured.Unstructured]
 	proxies       fact[[]registry.Proxy]
-	decide        fact[func(*corev1.Pod) inject.Result]
-	dryRun        fact[*corev1.Pod]
-	tried         string
-	traffic       fact[*traffic.Report]
+	// gateways are the Gateways whose class is the mesh's.
+	gateways fact[[]unstructured.Unstructured]
+	decide   fact[func(*corev1.Pod) inject.Result]
+	dryRun   fact[*corev1.Pod]
+	tried    string
+	traffic  fact[*traffic.Report]
 }
 
 // Gather reads the Facts. It returns an error only if the API server does not answer;

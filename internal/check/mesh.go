@@ -61,6 +61,7 @@ func (f *Facts) gatherMesh(ctx context.Context, client kubernetes.Interface, obj
 		}
 	}
 	f.gatherMembers(ctx, client, namespaces)
+	f.gatherGateways(ctx, objects)
 	f.proxies = read(f.options.Proxies(ctx))
 	known := make(map[string]*inject.Namespace)
 	for i := range namespaces {
