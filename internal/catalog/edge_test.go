@@ -189,6 +189,15 @@ func TestIngress(t *testing.T) {
 				ingress("shop/i", fact.IngressBackend{}, byService))},
 			problems: "IngressBackend shop/i: NotFound spec.sources[0]",
 		},
+		{
+			name: "a backend several times",
+			facts: [][]fact.Fact{list(opened("shop/i", func(rule *fact.IngressRule) {
+				plain := rule.Backends[0]
+				plain.TLS = false
+				rule.Backends = append(rule.Backends, rule.Backends[0], plain, plain)
+			}, byRange))},
+			want: "\n  ingress shop/i [192.0.2.0/24] TLS[] for any\n  ingress shop/i [192.0.2.0/24] for any",
+		},
 		{name: "a range", facts: [][]fact.Fact{list(ingress("shop/i", fact.IngressBackend{}, byRange, byRange))}, want: "\n  ingress shop/i [192.0.2.0/24] for any"},
 		{name: "a principal", facts: [][]fact.Fact{list(ingress("shop/i", tls, principal("gate.one.edge.td")))}, want: "\n  ingress shop/i [] TLS[] gate.one.edge.sa.td for any"},
 		{name: "any principal", facts: [][]fact.Fact{list(ingress("shop/i", tls, principal("*")))}, want: "\n  ingress shop/i [] TLS[] any principal for any"},

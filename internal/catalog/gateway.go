@@ -333,7 +333,7 @@ func (j *join) inspectGateways(r *graph.Reader, route *fact.Route, f *fault) {
 		}
 		f.parents = append(f.parents, parent.Index)
 		field := fmt.Sprintf("spec.parentRefs[%d]", parent.Index)
-		inspectLostHosts(g, j.refusedAt.Get(r, g.Name), route, parent, f)
+		inspectLost(g, j.refusedAt.Get(r, g.Name), route, parent, f)
 		meant, admitted, at, accepted := false, false, false, false
 		var refused *refusedRoute
 		for i := range g.Listeners {
@@ -358,24 +358,29 @@ func (j *join) inspectGateways(r *graph.Reader, route *fact.Route, f *fault) {
 		case !at:
 			f.add(fact.ReasonNoMatchingListenerHostname, field, "no listener of Gateway %s is for one of the route's host names; change spec.hostnames, or the listener's hostname", g.Name)
 		case !accepted:
-			f.add(fact.ReasonConflicted, field, "%s", refused.message(g.Name))
+			f.add(fact.ReasonConflicted, field, "%s %s is older and is for one of the host names at the same listener of Gateway %s, where a host has either HTTPRoutes or GRPCRoutes; give one of them other host names, or another listener", refused.OlderKind, refused.Older, g.Name)
 		}
 	}
 }
 
-// inspectLostHosts finds server names of a TLSRoute that older ones have at the listeners of a Gateway.
-func inspectLostHosts(g *fact.Gateway, all *refusedRoutes, route *fact.Route, parent fact.GatewayParent, f *fault) {
-	if all == nil || route.Kind != fact.TLSRoute {
+// inspectLost finds connections of a TCPRoute or TLSRoute that others have at the listeners of a Gateway.
+func inspectLost(g *fact.Gateway, all *refusedRoutes, route *fact.Route, parent fact.GatewayParent, f *fault) {
+	if all == nil || route.Kind.IsHTTP() {
 		return
 	}
 	for _, lost := range all.Lost {
-		if lost.Name == route.Name && isMeant(parent, &g.Listeners[lost.Listener]) {
-			field := "spec.hostnames"
-			if i := slices.Index(route.Hosts, lost.Host); i >= 0 {
-				field = fmt.Sprintf("spec.hostnames[%d]", i)
-			}
-			f.once(fact.ReasonConflicted, field, "TLSRoute %s is older, or has a more specific host name, and has the server name %s at the same listener of Gateway %s; remove it from one of them", lost.Other, lost.Host, g.Name)
+		if lost.Kind != route.Kind || lost.Name != route.Name || !isMeant(parent, &g.Listeners[lost.Listener]) {
+			continue
 		}
+		if route.Kind == fact.TCPRoute {
+			f.once(fact.ReasonConflicted, "spec.rules", "TCPRoute %s is older and gets the connections of the listener %s of Gateway %s; give one of them another listener", lost.Other, g.Listeners[lost.Listener].Name, g.Name)
+			continue
+		}
+		field := "spec.hostnames"
+		if i := slices.Index(route.Hosts, lost.Host); i >= 0 {
+			field = fmt.Sprintf("spec.hostnames[%d]", i)
+		}
+		f.once(fact.ReasonConflicted, field, "TLSRoute %s is older, or has a more specific host name, and gets the server name %s at the listener %s of Gateway %s; remove it from one of them", lost.Other, lost.Host, g.Listeners[lost.Listener].Name, g.Name)
 	}
 }
 

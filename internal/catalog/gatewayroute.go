@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -19,8 +18,8 @@ type atGateway struct {
 	refused   *refusedRoutes
 }
 
-// refusedRoutes are the routes that a listener refuses since others have their hosts there, and the hosts
-// that others have of those that it takes.
+// refusedRoutes are the routes that a listener refuses since an older one of another kind has one of
+// their hosts there, and the hosts of the other routes that belong to others.
 type refusedRoutes struct {
 	mesh.Sealed
 	List []refusedRoute
@@ -30,9 +29,11 @@ type refusedRoutes struct {
 	by map[refusedAt]int
 }
 
-// lostHost is a server name of a route that another one of the same kind has at the listener.
+// lostHost is a server name of a TLSRoute, or all connections of a TCPRoute, that another one of the
+// same kind has at the listener.
 type lostHost struct {
 	Listener int
+	Kind     fact.RouteKind
 	Name     mesh.Name
 	Host     string
 	Other    mesh.Name
@@ -51,19 +52,6 @@ type refusedRoute struct {
 	Name      mesh.Name
 	OlderKind fact.RouteKind
 	Older     mesh.Name
-}
-
-// message says why a listener of the Gateway refuses the route, and what to do.
-func (refused refusedRoute) message(gateway mesh.Name) string {
-	older := fmt.Sprintf("%s %s", refused.OlderKind, refused.Older)
-	switch {
-	case refused.Kind == fact.TCPRoute:
-		return fmt.Sprintf("%s is older and has the connections of the same listener of Gateway %s; give one of them another listener", older, gateway)
-	case refused.Kind == fact.TLSRoute:
-		return fmt.Sprintf("%s is older, or has a more specific host name, and has the same server names at the same listener of Gateway %s; give one of them other server names, or another listener", older, gateway)
-	default:
-		return fmt.Sprintf("%s is older and is for one of the host names at the same listener of Gateway %s, where a host has either HTTPRoutes or GRPCRoutes; give one of them other host names, or another listener", older, gateway)
-	}
 }
 
 // makeAtGateway finds the routes of a Gateway. It reads each of them once, since a Gateway may have many
@@ -99,13 +87,9 @@ func (j *join) makeAtGateway(r *graph.Reader, name mesh.Name) *atGateway {
 		}
 		servers := serversOf(here)
 		for _, a := range here {
-			var older *fact.Route
-			if a.Kind.IsHTTP() {
-				older = ownerOf(taken, a.Route, a.hosts)
-			} else {
-				a.hosts, older = refused.own(servers, i, a)
-			}
-			if older != nil {
+			if !a.Kind.IsHTTP() {
+				a.hosts = refused.own(servers, i, a)
+			} else if older := ownerOf(taken, a.Route, a.hosts); older != nil {
 				refused.by[refusedAt{i, a.Kind, a.Name}] = len(refused.List)
 				refused.List = append(refused.List, refusedRoute{i, a.Kind, a.Name, older.Kind, older.Name})
 				continue
@@ -134,23 +118,18 @@ func serversOf(routes []attached) map[string]*fact.Route {
 	return first
 }
 
-// own returns the hosts of a route for connections that belong to it, and notes the others. If it has
-// none, it returns a route that has one.
-func (all *refusedRoutes) own(servers map[string]*fact.Route, listener int, a attached) ([]string, *fact.Route) {
+// own returns the hosts of a route for connections that belong to it, and notes the others. The route is
+// attached without any too, as Gateway API wants it.
+func (all *refusedRoutes) own(servers map[string]*fact.Route, listener int, a attached) []string {
 	var own []string
-	var lost []lostHost
 	for _, host := range a.hosts {
 		if of := servers[host]; of == a.Route {
 			own = append(own, host)
 		} else {
-			lost = append(lost, lostHost{listener, a.Name, host, of.Name})
+			all.Lost = append(all.Lost, lostHost{listener, a.Kind, a.Name, host, of.Name})
 		}
 	}
-	if len(own) == 0 {
-		return nil, servers[a.hosts[0]]
-	}
-	all.Lost = append(all.Lost, lost...)
-	return own, nil
+	return own
 }
 
 // attachedTo returns the routes at the listener of a Gateway of the mesh in order of age.

@@ -80,12 +80,12 @@ func TestGatewayRoutes(t *testing.T) {
 			list(edgeRoute(tls, "shop/t", "any", 1, "*.example.com"), edgeRoute(tls, "shop/u", "more", 1, "c.b.example.com")),
 			"c.b.example.com shop/u\na.example.com closed\n*.b.example.com closed\n*.example.com shop/t", ""},
 		{"all server names of an older route", secure, list(edgeRoute(tls, "shop/t", "", 2, "b.example.com", "a.example.com"), edgeRoute(tls, "shop/u", "", 1, "a.example.com", "b.example.com")),
-			"a.example.com shop/u\nb.example.com shop/u", "TLSRoute shop/t: Conflicted spec.parentRefs[0]"},
+			"a.example.com shop/u\nb.example.com shop/u", "TLSRoute shop/t: Conflicted spec.hostnames[0]\nTLSRoute shop/t: Conflicted spec.hostnames[1]"},
 		{"one server name of an older route", secure, list(edgeRoute(tls, "shop/t", "", 1, "a.example.com"), edgeRoute(tls, "shop/u", "", 2, "b.example.com", "a.example.com")),
 			"a.example.com shop/t\nb.example.com shop/u", "TLSRoute shop/u: Conflicted spec.hostnames[1]"},
 		{"a server name of an older route's wildcard", secure, list(edgeRoute(tls, "shop/t", "", 1, "*.example.com"), edgeRoute(tls, "shop/u", "", 2, "a.example.com")),
 			"a.example.com shop/u\n*.example.com shop/t", ""},
-		{"connections of an older route", []fact.GatewayListener{{Name: "tcp", Port: 90, Protocol: mesh.TCP}}, list(edgeRoute(tcp, "shop/t", "", 2), edgeRoute(tcp, "shop/u", "", 1)), "", "TCPRoute.gateway.networking.k8s.io shop/t: Conflicted spec.parentRefs[0]"},
+		{"connections of an older route", []fact.GatewayListener{{Name: "tcp", Port: 90, Protocol: mesh.TCP}}, list(edgeRoute(tcp, "shop/t", "", 2), edgeRoute(tcp, "shop/u", "", 1)), "", "TCPRoute.gateway.networking.k8s.io shop/t: Conflicted spec.rules"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := Build(slices.Concat(versions(), server("shop/tls", "10.96.0.13", "10.1.0.13", port(443, 8443, mesh.TCP)), edge(tt.listeners...), tt.routes))

@@ -129,7 +129,12 @@ func (j *join) makeInbound(r *graph.Reader, key inboundKey) *mesh.Inbound {
 		if policy := j.policies.Get(r, t.service.Name); isZeroLimits(p.Limits) {
 			p.Limits, p.Origins = policy.Limits, policy.LimitOrigins
 		}
-		p.Ingress = append(p.Ingress, j.ingressOf(r, t)...)
+		for _, in := range j.ingressOf(r, t) {
+			// One rule may name several Services of the same pods.
+			if !slices.ContainsFunc(p.Ingress, func(other mesh.Ingress) bool { return isSameIngress(in, other) }) {
+				p.Ingress = append(p.Ingress, in)
+			}
+		}
 	}
 	if j.usesRules(r, key.account) || key.hasPolicies() {
 		made.Ports = j.tcpPorts(r, key.account, made.Ports)
@@ -175,6 +180,12 @@ func withPort(ports []mesh.InboundPort, port uint16) []mesh.InboundPort {
 		return ports
 	}
 	return append(ports, mesh.InboundPort{Port: port, Protocol: mesh.TCP})
+}
+
+// isSameIngress reports whether two entries of IngressBackends at a port are equal. Those of the same
+// object have the same sources and requests.
+func isSameIngress(a, b mesh.Ingress) bool {
+	return a.Origin == b.Origin && a.TLS == b.TLS && a.SkipClientCert == b.SkipClientCert && slices.Equal(a.SNIHosts, b.SNIHosts)
 }
 
 // ingressOf returns the traffic from outside the mesh that rules allow to a target.

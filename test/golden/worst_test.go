@@ -22,8 +22,8 @@ const (
 // client and a server of each class, and the size of that configuration. They are far above what
 // is measured, because the machine may be busy; an object whose cost is a product exceeds them.
 const (
-	worstCPU  = 40 * time.Second
-	worstSize = 64 << 20
+	worstCPU  = 15 * time.Second
+	worstSize = 24 << 20
 )
 
 // worstClasses are the classes of proxies.
