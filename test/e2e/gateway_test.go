@@ -28,6 +28,9 @@ import (
 func (c *cluster) testGateway(t *testing.T) {
 	c.must(t, "", c.kubectl, "apply", "--server-side", "-f", c.gatewayAPI(t))
 	classes := c.classes(t)
+	for _, class := range classes {
+		c.apply(t, manifest(t, values{Namespace: "gateway-" + class, Class: class}, "namespace"))
+	}
 	namespaces := "gateway-" + strings.Join(classes, ",gateway-")
 	c.upgrade(t, "--set", "gateways.enabled=true", "--set", "gateways.classes={"+strings.Join(classes, ",")+"}", "--set", "gateways.certificateNamespaces={"+namespaces+"}")
 	c.permissive(t, true)
@@ -69,7 +72,7 @@ spec:
 
 func (c *cluster) testGatewayOf(t *testing.T, class string) {
 	namespace := "gateway-" + class
-	c.apply(t, manifest(t, values{Namespace: namespace, Class: class, Replicas: 2}, "namespace", "service", "server"))
+	c.apply(t, manifest(t, values{Namespace: namespace, Class: class, Replicas: 2}, "service", "server"))
 	former := c.makeCertificate(t, namespace)
 	c.apply(t, fmt.Sprintf(gatewayManifest, class, namespace))
 	c.rolledOut(t, namespace+"/web")
