@@ -41,6 +41,9 @@ type Protocol string
 const (
 	// HTTP is HTTP/1.1, HTTP/2 with prior knowledge, and protocols on top of them.
 	HTTP Protocol = "http"
+	// HTTP1 is HTTP/1.1, also for requests that have come by HTTP/2. Only Backends of gateways
+	// have it, whose clients choose a version for the gateway and not for the application.
+	HTTP1 Protocol = "http1"
 	// HTTP2 is HTTP/2 with prior knowledge only.
 	HTTP2 Protocol = "http2"
 	// GRPC is gRPC over HTTP/2.
@@ -53,4 +56,4 @@ const (
 )
 
 // IsHTTP reports whether the proxy sees single requests.
-func (p Protocol) IsHTTP() bool { return p == HTTP || p == HTTP2 || p == GRPC }
+func (p Protocol) IsHTTP() bool { return p == HTTP || p == HTTP1 || p == HTTP2 || p == GRPC }

@@ -153,7 +153,7 @@ var (
 // services does not keep connections to all of them. Servers keep theirs for longer.
 const idleTimeout = 5 * time.Minute
 
-// protocolOptions sets a cluster's protocol. For HTTP it is the version that the client
+// protocolOptions sets a cluster's protocol. For mesh.HTTP it is the version that the client
 // uses, since the server's application expects that. The ping settings are nil for servers that
 // may not answer pings.
 func protocolOptions(protocol mesh.Protocol, p mesh.UpstreamPolicy, ping *corev3.KeepaliveSettings) *clusterv3.Cluster {
@@ -164,6 +164,8 @@ func protocolOptions(protocol mesh.Protocol, p mesh.UpstreamPolicy, ping *corev3
 	switch protocol {
 	case mesh.HTTP:
 		options.UpstreamProtocolOptions = downstreamHTTP(ping)
+	case mesh.HTTP1:
+		options.UpstreamProtocolOptions = explicitHTTP1()
 	case mesh.HTTP2, mesh.GRPC:
 		options.UpstreamProtocolOptions = explicitHTTP2(http2Options(ping))
 	default:

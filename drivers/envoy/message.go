@@ -95,6 +95,13 @@ func http2Options(ping *corev3.KeepaliveSettings) *corev3.Http2ProtocolOptions {
 	return &corev3.Http2ProtocolOptions{AllowConnect: true, ConnectionKeepalive: ping}
 }
 
+// explicitHTTP1 allows only HTTP/1.1.
+func explicitHTTP1() *httpv3.HttpProtocolOptions_ExplicitHttpConfig_ {
+	return &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: http1Options()},
+	}}
+}
+
 // explicitHTTP2 allows only HTTP/2.
 func explicitHTTP2(o *corev3.Http2ProtocolOptions) *httpv3.HttpProtocolOptions_ExplicitHttpConfig_ {
 	return &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{

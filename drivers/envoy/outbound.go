@@ -55,7 +55,7 @@ func newOutboundBuilder(settings *mesh.Settings, plaintext bool) *outboundBuilde
 		bases:        make(map[mesh.Protocol]constant),
 		own:          settingsClusters(settings),
 	}
-	for _, protocol := range []mesh.Protocol{mesh.HTTP, mesh.HTTP2, mesh.GRPC, mesh.TCP, mesh.TCPServerFirst} {
+	for _, protocol := range []mesh.Protocol{mesh.HTTP, mesh.HTTP1, mesh.HTTP2, mesh.GRPC, mesh.TCP, mesh.TCPServerFirst} {
 		builder.bases[protocol] = builder.newBase(&mesh.Backend{Protocol: protocol})
 	}
 	return builder

@@ -87,6 +87,7 @@ func backend(b *mesh.Backend) backendDocument {
 		Service:      b.Service.String(),
 		Port:         b.Service.Port,
 		Protocol:     protocol(b.Protocol),
+		HTTP1:        b.Protocol == mesh.HTTP1,
 		HTTP2:        b.Protocol == mesh.HTTP2 || b.Protocol == mesh.GRPC,
 		ExternalName: b.ExternalName,
 		HealthChecks: b.HealthChecks,

@@ -324,10 +324,12 @@ type hashDocument struct {
 // backendDocument is a set of endpoints with one policy.
 type backendDocument struct {
 	header
-	Name         string             `json:"name"`
-	Service      string             `json:"service"`
-	Port         uint16             `json:"port"`
-	Protocol     string             `json:"protocol"`
+	Name     string `json:"name"`
+	Service  string `json:"service"`
+	Port     uint16 `json:"port"`
+	Protocol string `json:"protocol"`
+	// HTTP1 says that requests go on by HTTP/1.1, whatever they came by.
+	HTTP1        bool               `json:"http1,omitempty"`
 	HTTP2        bool               `json:"http2,omitempty"`
 	Endpoints    []endpointDocument `json:"endpoints,omitempty"`
 	ExternalName string             `json:"externalName,omitempty"`

@@ -155,6 +155,14 @@ func TestObjectWithoutStatus(t *testing.T) {
 	}
 }
 
+// TestOtherKinds leaves objects alone that are read in another way than traffic policies.
+func TestOtherKinds(t *testing.T) {
+	d := newDesk(t, found{})
+	for _, kind := range []string{"Secret", "ConfigMap"} {
+		expect(t, kind, []string{}, d.look(t, mesh.ObjectRef{APIVersion: "v1", Kind: kind, Namespace: "shop", Name: "x"}))
+	}
+}
+
 // BenchmarkCount counts the Problems of one object among 10,000 that have some.
 // TestRoute holds that the status of a route is written once, with an Event for its
 // Problem, and that a route of a gateway alone is left alone.

@@ -13,8 +13,10 @@ import (
 // destinations has the Destinations of a service port, and the ports whose Backends they
 // use.
 type destinations struct {
-	list   []*mesh.Destination
-	uses   []mesh.ServicePort
+	list []*mesh.Destination
+	uses []mesh.ServicePort
+	// calls are the names of Backends that get calls of gRPC of a gateway.
+	calls  map[string]bool
 	digest mesh.Digest
 }
 

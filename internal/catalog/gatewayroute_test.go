@@ -117,6 +117,27 @@ func TestGatewayRoutes(t *testing.T) {
 	}
 }
 
+// TestGatewayProtocols calls a port of which only HTTP is known by HTTP/1.1, whatever the client of the gateway
+// speaks, and for a GRPCRoute by HTTP/2.
+func TestGatewayProtocols(t *testing.T) {
+	s := Build(slices.Concat(versions(), edge(fact.GatewayListener{Name: "any", Port: 80}), list(
+		edgeRoute(fact.HTTPRoute, "shop/h", "", 1, "h.example.com"), edgeRoute(fact.GRPCRoute, "shop/g", "", 1, "g.example.com"))))
+	out := viewOf(t, s, "shop/edge-1").Outbound
+	var got []string
+	for _, d := range out.Destinations.All() {
+		for _, r := range d.Routes {
+			b, _ := out.Backends.Get(r.Backends[0].Backend)
+			if b == nil {
+				t.Fatalf("there is no Backend %s", r.Backends[0].Backend)
+			}
+			got = append(got, fmt.Sprintf("%s %s %s %d", r.Host, b.Name, b.Protocol, len(b.Endpoints)))
+		}
+	}
+	if want := []string{"g.example.com shop/v1:80/grpc grpc 1", "h.example.com shop/v1:80 http1 1"}; !slices.Equal(got, want) {
+		t.Errorf("the routes call %q, want %q", got, want)
+	}
+}
+
 // BenchmarkGateway joins a mesh with a Gateway that has all the listeners that it may have, and 1,000 routes,
 // many of which are at many of them.
 func BenchmarkGateway(b *testing.B) {

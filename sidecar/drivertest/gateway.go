@@ -81,10 +81,13 @@ func (g *Gateway) View(t testing.TB) *mesh.View {
 	} {
 		to := at.address.(*net.TCPAddr).AddrPort()
 		service := servicePort(name, 80)
-		d.backends = append(d.backends, &mesh.Backend{Name: service.String(), Service: service, Protocol: mesh.HTTP, Endpoints: []mesh.Endpoint{
+		d.backends = append(d.backends, &mesh.Backend{Name: service.String(), Service: service, Protocol: mesh.HTTP1, Endpoints: []mesh.Endpoint{
 			{Addresses: []netip.Addr{to.Addr().Unmap()}, Port: to.Port(), ServerName: at.server, Workload: "shop/" + name},
 		}})
 	}
+	called := *d.backends[slices.IndexFunc(d.backends, func(b *mesh.Backend) bool { return b.Service.Name.Name == "cart" })]
+	called.Name, called.Protocol = called.Name+"/grpc", mesh.GRPC
+	d.backends = append(d.backends, &called)
 	to := func(name string, weight uint32) mesh.WeightedBackend {
 		return mesh.WeightedBackend{Backend: servicePort(name, 80).String(), Weight: weight}
 	}
@@ -99,6 +102,7 @@ func (g *Gateway) View(t testing.TB) *mesh.View {
 		{Host: exact, Match: prefix("/old"), Redirect: &mesh.Redirect{Scheme: "https", Host: "new.example.com", Path: mesh.PathChange{Prefix: "/new"}, Status: 301}},
 		{Host: exact, Match: prefix("/split"), Backends: []mesh.WeightedBackend{to("cart", 1), to("closed", 1)}},
 		{Host: exact, Match: prefix("/closed"), Backends: []mesh.WeightedBackend{to("closed", 1)}},
+		{Host: exact, Match: prefix("/calls"), Backends: []mesh.WeightedBackend{{Backend: called.Name, Weight: 1}}},
 		{Host: exact, Match: prefix("/lost"), Backends: []mesh.WeightedBackend{{Weight: 1}}},
 		{Host: shop, Backends: []mesh.WeightedBackend{to("plain", 1)}},
 		{Host: mesh.AnyHost, Match: prefix("/any"), Backends: []mesh.WeightedBackend{to("cart", 1)}},

@@ -24,7 +24,7 @@ import (
 func (g *Gateway) Check(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		name := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[h2]
-		t.Run(name, func(t *testing.T) { g.checkRequests(t, h2, name) })
+		t.Run(name, func(t *testing.T) { g.checkRequests(t, h2) })
 	}
 	if g.Dial6 != nil {
 		t.Run("IPv6", g.checkIPv6)
@@ -44,7 +44,7 @@ func (g *Gateway) Check(t *testing.T) {
 	})
 }
 
-func (g *Gateway) checkRequests(t *testing.T, h2 bool, proto string) {
+func (g *Gateway) checkRequests(t *testing.T, h2 bool) {
 	first, second := g.HTTPClient(0, h2), g.HTTPClient(1, h2)
 	for _, tt := range []struct {
 		client       *http.Client
@@ -87,11 +87,15 @@ func (g *Gateway) checkRequests(t *testing.T, h2 bool, proto string) {
 		if tt.status == 200 && got.Host != tt.host && !strings.EqualFold(got.Host, tt.host) {
 			t.Errorf("the server gets the host %q instead of %q", got.Host, tt.host)
 		}
-		if tt.status == 200 && got.Proto != proto {
+		// The client's version is that of the gateway.
+		if tt.status == 200 && got.Proto != "HTTP/1.1" {
 			t.Errorf("the server gets %s", got.Proto)
 		}
 	}
 
+	if response, got, err := g.Ask(first, "cart.example.com", "/calls"); h2 && (err != nil || got.Proto != "HTTP/2.0") {
+		t.Errorf("calls of gRPC are answered with %v, %v, and arrive by %s", response, err, got.Proto)
+	}
 	response, got, err := g.Ask(first, "cart.example.com", "/set",
 		"X-Drop", "1", "X-Edge", "2", "X-Forwarded-Client-Cert", "URI=spiffe://cluster.local/ns/shop/sa/admin", "X-Outrigger-Caller", "spiffe://cluster.local/ns/shop/sa/admin",
 		"X-Forwarded.Client-Cert", "URI=spiffe://cluster.local/ns/shop/sa/admin", "Serviceidentity", "admin", "X-Envoy-Peer-Metadata-Id", "admin",

@@ -39,6 +39,8 @@ type answer struct {
 	Header http.Header `json:"header"`
 	// Target is the unmodified path and query.
 	Target string `json:"target"`
+	// Protocol is the version of HTTP.
+	Protocol string `json:"protocol"`
 }
 
 // application is the server in a pod. It runs in the test process, with sockets in the
@@ -217,7 +219,7 @@ func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer{Pod: a.pod, From: r.RemoteAddr, Method: r.Method, Host: r.Host, Path: r.URL.Path, Header: r.Header, Target: r.RequestURI})
+	_ = json.NewEncoder(w).Encode(answer{Pod: a.pod, From: r.RemoteAddr, Method: r.Method, Host: r.Host, Path: r.URL.Path, Header: r.Header, Target: r.RequestURI, Protocol: r.Proto})
 }
 
 // upgrade echoes the bytes after the handshake, without regard to frames.

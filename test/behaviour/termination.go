@@ -104,6 +104,9 @@ stringData: {tls.crt: none, tls.key: none}
 	if got := r.answer.Header.Values("X-Forwarded-Proto"); err != nil || strings.Join(got, ",") != "https" {
 		t.Errorf("the application gets the x-forwarded-proto %q (%v)", got, err)
 	}
+	if r.answer.Protocol != "HTTP/1.1" {
+		t.Errorf("the application gets %s, which it may not speak", r.answer.Protocol)
+	}
 	if got := r.answer.Header.Get("X-Outrigger-Listener"); got != "" {
 		t.Errorf("a header of the gateway's own arrives: %q", got)
 	}

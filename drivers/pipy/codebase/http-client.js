@@ -146,7 +146,7 @@ function begin(request) {
   } else {
     t.backend = b
     t.endpoint = endpoint
-    t.kind = request.options.http2 && !endpoint.http1 ? 'http2' : 'http1'
+    t.kind = request.options.http2 && !b.document.http1 && !endpoint.http1 ? 'http2' : 'http1'
     count(t, 1)
     request.tried.push(endpoint)
     if (t.kind === 'http1' && isArriving(request) && !request.options.described.expects) {
