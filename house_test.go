@@ -273,7 +273,7 @@ var rules = []rule{
 		"it writes text as a user would"},
 	{"test/access", "",
 		"it contains only tests"},
-	{"test/behaviour", "health internal/identity/issuer test/lab test/localmesh mesh sidecar sidecar/driver sidecar/drivertest sidecar/telemetry github.com/envoyproxy/go-control-plane/... go.opentelemetry.io/proto/otlp/trace/v1 google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... k8s.io/api/core/v1",
+	{"test/behaviour", "health internal/identity/issuer test/lab test/localmesh mesh sidecar sidecar/driver sidecar/drivertest sidecar/telemetry github.com/envoyproxy/go-control-plane/... go.opentelemetry.io/proto/otlp/trace/v1 golang.org/x/net/http2 golang.org/x/net/http2/hpack google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... k8s.io/api/core/v1",
 		"it tests a running mesh by requests, as its users see it; a vendor's program and proxy are parts of that mesh"},
 	{"test/apps", "drivers/standard test/lab test/localmesh",
 		"it runs programs in a mesh, as its users see it"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -183,8 +184,17 @@ func testHatch(t *testing.T, w *testMesh) {
 		})
 	}
 	answers("a request")
-	before := w.apps["shop/cart-v1"].count("/hidden")
-	sendOdd(t, append(w.sample(oddRequests()), knownAttacks()...), func(ctx context.Context) (net.Conn, error) { return outsider.Dial(ctx, "tcp", at) })
+	dial := func(ctx context.Context) (net.Conn, error) { return outsider.Dial(ctx, "tcp", at) }
+	before := w.apps["shop/cart-v1"].count("/cart/plain")
+	w.eventually(t, func() error {
+		sendOdd(t, []odd{{"HTTP/2", streamOf("", ":method", "GET", ":scheme", "http", ":authority", "cart-v1.shop", ":path", "/cart/plain")}}, dial)
+		if w.apps["shop/cart-v1"].count("/cart/plain") == before {
+			return errors.New("a request of HTTP/2 does not arrive")
+		}
+		return nil
+	})
+	before = w.apps["shop/cart-v1"].count("/hidden")
+	sendOdd(t, slices.Concat(w.sample(oddRequests()), knownAttacks(), downgrades()), dial)
 	answers("a request after odd ones")
 	if n := w.apps["shop/cart-v1"].count("/hidden") - before; n != 0 {
 		t.Errorf("the application got %d requests that the gateway has no route for", n)
