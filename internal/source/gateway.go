@@ -196,6 +196,7 @@ func (n *notes) allowedRoutes(path string, from *gateway.Listener, all []fact.Ro
 // checkConflicts makes all but the first of the listeners unusable that have one port and host, and
 // those whose protocol differs from that of an earlier listener of the port.
 func (n *notes) checkConflicts(listeners []fact.GatewayListener) {
+	n.checkModes(listeners)
 	for i := range listeners {
 		l := &listeners[i]
 		if l.Unusable {
@@ -220,6 +221,23 @@ func (n *notes) checkConflicts(listeners []fact.GatewayListener) {
 				break
 			}
 		}
+	}
+}
+
+// checkModes refuses the listeners of a port for TLS of which some terminate it and some do not: all of them, as
+// the conformance suite demands.
+func (n *notes) checkModes(listeners []fact.GatewayListener) {
+	byName := func(l *fact.GatewayListener) bool { return l.ByServerName && !l.Unusable }
+	var mixed []int
+	for i := range listeners {
+		l := &listeners[i]
+		if byName(l) && slices.ContainsFunc(listeners, func(o fact.GatewayListener) bool { return byName(&o) && o.Port == l.Port && o.Terminates != l.Terminates }) {
+			mixed = append(mixed, i)
+		}
+	}
+	for _, i := range mixed {
+		listeners[i].Unusable = true
+		n.add(fact.ReasonProtocolConflict, index("spec.listeners", i), "other listeners at port %d have another mode of TLS; give each mode its own port", listeners[i].Port)
 	}
 }
 

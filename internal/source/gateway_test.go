@@ -57,6 +57,11 @@ func TestGateway(t *testing.T) {
 		{"listeners in conflict", with(`{name: a, port: 80, protocol: HTTP}, {name: b, port: 80, protocol: HTTP, hostname: "A"}, {name: c, port: 80, protocol: HTTP, hostname: a}, {name: d, port: 80, protocol: TCP}, {name: e, port: 80, protocol: HTTP}`),
 			begin + `{"index":0,"name":"a","port":80,"protocol":"http",` + http + same + `},{"index":1,"name":"b","port":80,"host":"a","protocol":"http",` + http + same + `},{"index":2,"name":"c","port":80,"host":"a","protocol":"http",` + http + same + `,"unusable":true},{"index":3,"name":"d","port":80,"protocol":"tcp","kinds":["TCPRoute"]` + same + `,"unusable":true},{"index":4,"name":"e","port":80,"protocol":"http",` + http + same + `,"unusable":true}]}`,
 			[]string{"HostnameConflict spec.listeners[2]", "ProtocolConflict spec.listeners[3]", "HostnameConflict spec.listeners[4]"}},
+		{"two modes of TLS at a port", with(`{name: a, port: 443, protocol: TLS, hostname: a.example.com, tls: {mode: Passthrough}}, {name: b, port: 443, protocol: TLS, hostname: b.example.com, tls: {certificateRefs: [{name: a}]}}, {name: c, port: 444, protocol: TLS, hostname: c.example.com, tls: {mode: Passthrough}}`),
+			begin + `{"index":0,"name":"a","port":443,"host":"a.example.com","protocol":"tcp","byServerName":true,"kinds":["TLSRoute"]` + same + `,"unusable":true},` +
+				`{"index":1,"name":"b","port":443,"host":"b.example.com","protocol":"tcp","byServerName":true,"terminates":true,"certificates":[{"field":"spec.listeners[1].tls.certificateRefs[0]","secret":{"namespace":"shop","name":"a"}}],"kinds":["TLSRoute"]` + same + `,"unusable":true},` +
+				`{"index":2,"name":"c","port":444,"host":"c.example.com","protocol":"tcp","byServerName":true,"kinds":["TLSRoute"]` + same + `}]}`,
+			[]string{"ProtocolConflict spec.listeners[0]", "ProtocolConflict spec.listeners[1]"}},
 		{"what is not supported", `{gatewayClassName: k, listeners: [{name: a, port: 80, protocol: HTTP}], addresses: [{value: 192.0.2.1}], infrastructure: {parametersRef: {group: "", kind: ConfigMap, name: a}}}`,
 			begin + `{"index":0,"name":"a","port":80,"protocol":"http",` + http + same + `}]}`, []string{"UnsupportedAddress spec.addresses", "InvalidParameters spec.infrastructure.parametersRef"}},
 		{"any address", `{gatewayClassName: k, listeners: [{name: a, port: 80, protocol: HTTP}], addresses: [{type: IPAddress}]}`,

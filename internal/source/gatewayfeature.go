@@ -54,7 +54,6 @@ var gatewayFeatures = map[gateway.FeatureName][]mesh.Feature{
 	"ReferenceGrant":                            nil,
 	"TCPRoute":                                  nil,
 	"TLSRoute":                                  {mesh.FeatureServerNames},
-	"TLSRouteModeMixed":                         {mesh.FeatureServerNames, mesh.FeatureTermination},
 	"TLSRouteModeTerminate":                     {mesh.FeatureServerNames, mesh.FeatureTermination},
 }
 
