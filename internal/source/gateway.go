@@ -231,7 +231,9 @@ func (n *notes) checkModes(listeners []fact.GatewayListener) {
 	var mixed []int
 	for i := range listeners {
 		l := &listeners[i]
-		if byName(l) && slices.ContainsFunc(listeners, func(o fact.GatewayListener) bool { return byName(&o) && o.Port == l.Port && o.Terminates != l.Terminates }) {
+		if byName(l) && slices.ContainsFunc(listeners, func(o fact.GatewayListener) bool {
+			return byName(&o) && o.Port == l.Port && o.Terminates != l.Terminates
+		}) {
 			mixed = append(mixed, i)
 		}
 	}
