@@ -224,8 +224,8 @@ func (n *notes) checkConflicts(listeners []fact.GatewayListener) {
 	}
 }
 
-// checkModes refuses the listeners of a port for TLS of which some terminate it and some do not: all of them, as
-// the conformance suite demands.
+// checkModes refuses the listeners of a port for TLS of which some terminate it and some do not: all of them, and
+// with no kinds of routes, as the conformance suite demands.
 func (n *notes) checkModes(listeners []fact.GatewayListener) {
 	byName := func(l *fact.GatewayListener) bool { return l.ByServerName && !l.Unusable }
 	var mixed []int
@@ -238,7 +238,7 @@ func (n *notes) checkModes(listeners []fact.GatewayListener) {
 		}
 	}
 	for _, i := range mixed {
-		listeners[i].Unusable = true
+		listeners[i].Unusable, listeners[i].Kinds = true, nil
 		n.add(fact.ReasonProtocolConflict, index("spec.listeners", i), "other listeners at port %d have another mode of TLS; give each mode its own port", listeners[i].Port)
 	}
 }
