@@ -57,17 +57,18 @@ func FollowConfigMaps(ctx context.Context, clients kubernetes.Interface, log *sl
 			}
 		},
 	)
-	if err := follow(ctx, informer, handler, log.With("configMap", name), synced); err != nil {
+	if err := follow(ctx, informer, handler, watchErrors(log.With("configMap", name)), synced); err != nil {
 		return fmt.Errorf("watching the ConfigMaps %s: %w", name, err)
 	}
 	return nil
 }
 
 // follow passes the events of an informer to the handler until ctx ends, and calls synced once, when the handler
-// has had the existing objects. An error means that nothing was followed.
-func follow(ctx context.Context, informer toolscache.SharedIndexInformer, handler toolscache.ResourceEventHandler, log *slog.Logger, synced func()) error {
+// has had the existing objects. The function failed is told why objects cannot be read. An error means that
+// nothing was followed.
+func follow(ctx context.Context, informer toolscache.SharedIndexInformer, handler toolscache.ResourceEventHandler, failed toolscache.WatchErrorHandlerWithContext, synced func()) error {
 	events, err := informer.AddEventHandler(handler)
-	if err := errors.Join(err, informer.SetWatchErrorHandlerWithContext(watchErrors(log))); err != nil {
+	if err := errors.Join(err, informer.SetWatchErrorHandlerWithContext(failed)); err != nil {
 		return err
 	}
 	go func() {

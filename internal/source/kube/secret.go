@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -15,9 +17,10 @@ import (
 
 // FollowCertificates calls put with each Secret of the type kubernetes.io/tls in a namespace, or in all if that is
 // "*", initially and after each change, and remove with those that are deleted, until ctx ends. It calls synced once, when
-// put has had the existing ones. The functions must not block, and must not change the Secrets. The
-// clients need list and watch on Secrets there. While the API server cannot be read, nothing is called. An error
-// means that nothing was followed.
+// put has had the existing ones, or when the API server denies reading them: the right may have gone with the
+// namespace, which must not hold up everything else. The functions must not block, and must not change the
+// Secrets. The clients need list and watch on Secrets there. While the API server cannot be read, nothing else is
+// called. An error means that nothing was followed.
 func FollowCertificates(ctx context.Context, clients kubernetes.Interface, log *slog.Logger, namespace string, put, remove func(*corev1.Secret), synced func()) error {
 	if namespace == "*" {
 		namespace = metav1.NamespaceAll
@@ -25,9 +28,17 @@ func FollowCertificates(ctx context.Context, clients kubernetes.Interface, log *
 	informer := coreinformers.NewFilteredSecretInformer(clients, namespace, 0, toolscache.Indexers{}, func(options *metav1.ListOptions) {
 		options.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeTLS)).String()
 	})
+	synced = sync.OnceFunc(synced)
+	logs := watchErrors(log.With("secrets", string(corev1.SecretTypeTLS), "namespace", namespace))
+	failed := func(ctx context.Context, r *toolscache.Reflector, err error) {
+		logs(ctx, r, err)
+		if apierrors.IsForbidden(err) {
+			synced()
+		}
+	}
 	err := informer.SetTransform(trimSecret)
 	if err == nil {
-		err = follow(ctx, informer, events(put, remove), log.With("secrets", string(corev1.SecretTypeTLS)), synced)
+		err = follow(ctx, informer, events(put, remove), failed, synced)
 	}
 	if err != nil {
 		return fmt.Errorf("watching the Secrets with certificates: %w", err)
