@@ -100,11 +100,11 @@ func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile
 		return reconcile.Result{}, nil
 	}
 	kind, ok := p.mapper.KindOf(ref)
-	if !ok && len(p.catalog.Problems(ref)) == 0 {
+	switch {
+	case !ok && len(p.catalog.Problems(ref)) == 0:
 		// It is read in another way, as Secrets and ConfigMaps are, and has no status.
 		return reconcile.Result{}, nil
-	}
-	if !ok {
+	case !ok:
 		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("%s of %s has a kind that the mesh does not read", ref, ref.APIVersion))
 	}
 	found := p.catalog.Found(ref)

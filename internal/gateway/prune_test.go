@@ -34,6 +34,19 @@ func (n none) Found(object mesh.ObjectRef) *fact.Problems {
 }
 func silent(context.Context, corev1.ObjectReference, string, string) error { return nil }
 
+// newScheme returns the scheme of the kinds that the controller reads and makes.
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if err := gateway.Install(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return scheme
+}
+
 // TestKeepsObjects deletes the objects of a Gateway only if another controller has it: neither before the
 // Catalog is ready, as when the controller starts, nor while the class is missing or no listener can be
 // used.
@@ -50,19 +63,12 @@ func TestKeepsObjects(t *testing.T) {
 		{"of another controller", true, true, nil, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			scheme := runtime.NewScheme()
-			if err := clientgoscheme.AddToScheme(scheme); err != nil {
-				t.Fatal(err)
-			}
-			if err := gateway.Install(scheme); err != nil {
-				t.Fatal(err)
-			}
 			g := &gateway.Gateway{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u"}, Spec: gateway.GatewaySpec{GatewayClassName: "outrigger-envoy"}}
 			objects := []client.Object{g}
 			if tt.exists {
 				objects = append(objects, &gateway.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "outrigger-envoy"}, Spec: gateway.GatewayClassSpec{ControllerName: "example.com/other"}})
 			}
-			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, Objects(g, &fact.GatewayState{Class: "envoy", Ports: []uint16{80}})...)...).Build()
+			c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(append(objects, Objects(g, &fact.GatewayState{Class: "envoy", Ports: []uint16{80}})...)...).Build()
 			r := &gateways{client: c, catalog: none{make(chan struct{}), tt.state}, warn: silent}
 			if tt.isReady {
 				close(r.catalog.(none).ready)
@@ -95,15 +101,8 @@ func TestKeepsObjects(t *testing.T) {
 
 // TestKeepsAccount makes no pods that would run as an account that is not the Gateway's.
 func TestKeepsAccount(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	if err := gateway.Install(scheme); err != nil {
-		t.Fatal(err)
-	}
 	g := &gateway.Gateway{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u"}, Spec: gateway.GatewaySpec{GatewayClassName: "outrigger-envoy"}}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(g, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "web-outrigger-envoy", Namespace: "shop"}}).Build()
+	c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(g, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "web-outrigger-envoy", Namespace: "shop"}}).Build()
 	ready := make(chan struct{})
 	close(ready)
 	r := &gateways{client: c, catalog: none{ready, &fact.GatewayState{Class: "envoy", Ports: []uint16{80}}}, warn: silent}
@@ -119,17 +118,10 @@ func TestKeepsAccount(t *testing.T) {
 // TestClassChange keeps what runs a Gateway of a former class, but for its budget, until the pods of the
 // new class serve.
 func TestClassChange(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	if err := gateway.Install(scheme); err != nil {
-		t.Fatal(err)
-	}
 	g := &gateway.Gateway{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u"}, Spec: gateway.GatewaySpec{GatewayClassName: "outrigger-envoy"}}
 	former := Objects(g, &fact.GatewayState{Class: "envoy", Ports: []uint16{80}})
 	g.Spec.GatewayClassName = "outrigger-haproxy"
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(former, g)...).WithStatusSubresource(&appsv1.Deployment{}).Build()
+	c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(append(former, g)...).WithStatusSubresource(&appsv1.Deployment{}).Build()
 	ready := make(chan struct{})
 	close(ready)
 	r := &gateways{client: c, catalog: none{ready, &fact.GatewayState{Class: "haproxy", Ports: []uint16{80}}}, warn: silent}

@@ -27,9 +27,6 @@ func GatewayOf(pod *corev1.Pod) string {
 	return pod.Labels[fact.GatewayLabel]
 }
 
-// classPrefix is before the class of proxies in the name of a GatewayClass.
-const classPrefix = "outrigger-"
-
 // Gateways collects the Gateways of manifests, and makes what a cluster's controller makes for them.
 type Gateways struct {
 	gateways []*gatewayv1.Gateway
@@ -67,7 +64,7 @@ func (o *Gateways) Add(object map[string]any) {
 func (o *Gateways) Manifest() (text string, notes []string, err error) {
 	var objects []any
 	for _, g := range o.gateways {
-		class, isOurs := strings.CutPrefix(string(g.Spec.GatewayClassName), classPrefix)
+		class, isOurs := strings.CutPrefix(string(g.Spec.GatewayClassName), source.GatewayClassPrefix)
 		ports := portsOf(g)
 		if !isOurs || !ServesGateways(class) || gateway.HasOwnPods(g) || len(ports) == 0 || len(g.Name) > gateway.MaxName {
 			continue

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,7 +30,7 @@ type doors struct {
 
 	tasks sync.WaitGroup
 	// open are the doors that are open, and refused those that cannot be.
-	open    map[doorKey]*net.TCPListener
+	open    map[doorKey]net.Listener
 	refused map[doorKey]bool
 }
 
@@ -43,7 +42,7 @@ type doorKey struct {
 
 // serve opens and closes doors as pods of gateways come and go, until ctx ends.
 func (d *doors) serve(ctx context.Context) error {
-	d.open, d.refused = map[doorKey]*net.TCPListener{}, map[doorKey]bool{}
+	d.open, d.refused = map[doorKey]net.Listener{}, map[doorKey]bool{}
 	defer d.tasks.Wait()
 	defer func() {
 		for _, listener := range d.open {
@@ -117,7 +116,7 @@ func (d *doors) listen(ctx context.Context, key doorKey) {
 		d.log.Warn("a port of a gateway cannot be reached from this machine", "gateway", key.gateway, "port", key.port, "error", err)
 		return
 	}
-	d.open[key] = listener.(*net.TCPListener)
+	d.open[key] = listener
 	d.say(fmt.Sprintf("Port %d of Gateway %s is at %s; browsers and curl also find it by names that end in .localhost.", key.port, key.gateway, listener.Addr()))
 	d.tasks.Go(func() { d.accept(ctx, key, listener) })
 }
@@ -186,7 +185,7 @@ func (d *doors) dial(ctx context.Context, key doorKey) (net.Conn, error) {
 		if conn, err = dialPod(ctx, d.mesh.Lab().Node(), pod.Addresses(), key.port); err == nil {
 			return conn, nil
 		}
-		err = fmt.Errorf("pod %s: %w", strings.TrimSpace(name), err)
+		err = fmt.Errorf("pod %s: %w", name, err)
 	}
 	return nil, err
 }
