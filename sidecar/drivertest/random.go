@@ -113,7 +113,7 @@ func (f *filler) fill(pointers ...any) {
 
 // choices are the values of types that are no text of a user.
 var choices = map[reflect.Type][]any{
-	reflect.TypeFor[mesh.Protocol]():            {mesh.HTTP, mesh.HTTP2, mesh.GRPC, mesh.TCP, mesh.TCPServerFirst},
+	reflect.TypeFor[mesh.Protocol]():            {mesh.HTTP, mesh.HTTP1, mesh.HTTP2, mesh.GRPC, mesh.TCP, mesh.TCPServerFirst},
 	reflect.TypeFor[mesh.EgressProtocol]():      {mesh.EgressHTTP, mesh.EgressTLS, mesh.EgressTCP},
 	reflect.TypeFor[mesh.TLSMode]():             {mesh.Strict, mesh.Permissive},
 	reflect.TypeFor[mesh.LoadBalancingPolicy](): {mesh.RoundRobin, mesh.LeastRequest, mesh.Random, mesh.RingHash, mesh.Maglev},
